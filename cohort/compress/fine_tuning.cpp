@@ -9,8 +9,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/checkpoint.h"
+#include "cohort/job/learning_rate.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/job/update_rule.h"
 #include "cohort/train/run_folder.h"
 
 namespace cohort {

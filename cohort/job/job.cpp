@@ -2,6 +2,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {

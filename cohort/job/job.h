@@ -8,6 +8,7 @@
 #include "cohort/base/export.h"
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
+#include "cohort/job/learning_rate.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/specs/batch_schedule.h"
 #include "cohort/job/specs/devices.h"

@@ -17,6 +17,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/log.h"
+#include "cohort/job/learning_rate.h"
 #include "cohort/job/update_rule.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/step_context.h"

@@ -13,6 +13,7 @@
 
 #include "cohort/comm/group.h"
 #include "cohort/data/sampler.h"
+#include "cohort/job/learning_rate.h"
 #include "cohort/job/update_rule.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/study/spec/spec.h"

@@ -16,8 +16,8 @@
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/fine_tuning.h"
 #include "cohort/infer/trained_file.h"
+#include "cohort/job/learning_rate.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/job/update_rule.h"
 #include "cohort/models/registry.h"
 
 namespace cohort {

@@ -19,7 +19,7 @@ struct ModelSpecification {
   std::map<std::string, std::string> values;
 };
 /// Error(kBadInput) for what is neither NAME nor NAME:key=value,...
-ModelSpecification parse_model(const std::string& text);
+COHORT_API ModelSpecification parse_model(const std::string& text);
 
 /// The `key=value` settings of `--model NAME:key=value,...`, and what the data looks like. Every getter marks its key as known; a key that
 /// no getter asked for is an Error(kBadInput) that lists the known ones (check_all_used).

@@ -82,4 +82,10 @@ struct HintPair {
 /// a layer of the student that is named twice.
 std::vector<HintPair> parse_hints(const std::string& text);
 
+// What --remedy says: what is done against stale gradients.
+
+/// rate:FACTOR: what the learning rates of all pushes are multiplied by, whether they are late or not; 1 for "". Error(kBadInput) for
+/// anything else.
+double parse_remedy(const std::string& text);
+
 }  // namespace cohort

@@ -25,8 +25,6 @@ constexpr Named kModes[] = {{"step", SyncKind::kStep, -1},
 constexpr int64_t kMostFragments = 1 << 16, kMostQuorum = 1 << 20;
 constexpr double kMostGraceSeconds = 86400;
 
-bool has_rounds(SyncKind kind) { return kind == SyncKind::kLocal || kind == SyncKind::kDiloco; }
-
 /// What follows after "local:" and "diloco:"; none where it is not understood.
 std::optional<SyncMode> parse_rounds(SyncKind kind, const std::string& text) {
   const std::vector<std::string> words = split(text, ':');
@@ -75,7 +73,7 @@ SyncMode parse_sync(const std::string& text) {
   for (const Named& named : kModes) {
     const size_t num_numbers = named.least < 0 ? 0 : 1;
     if (words.size() < 1 + num_numbers || words[0] != named.name) continue;
-    if (has_rounds(named.kind)) {
+    if (has_rounds(SyncMode{.kind = named.kind})) {
       const auto rounds = parse_rounds(named.kind, text.substr(words[0].size() + 1));
       if (!rounds) continue;
       check_rounds(*rounds, text);
@@ -102,34 +100,5 @@ std::string to_text(const SyncMode& mode) {
 }
 
 std::ostream& operator<<(std::ostream& out, const SyncMode& mode) { return out << to_text(mode); }
-
-bool has_late_gradients(const SyncMode& mode) { return mode.kind == SyncKind::kAsync || mode.kind == SyncKind::kStale; }
-
-bool is_in_order(const SyncMode& mode) { return mode.kind == SyncKind::kStale && mode.number == 0; }
-
-bool has_server(const SyncMode& mode) { return has_late_gradients(mode) || mode.kind == SyncKind::kQueue || mode.quorum > 0; }
-
-bool is_local(const SyncMode& mode) { return has_rounds(mode.kind) && mode.quorum == 0; }
-
-int64_t steps_between_exchanges(const SyncMode& mode) { return is_local(mode) ? mode.number : 1; }
-
-int64_t steps_of_round(const SyncMode& mode) { return has_rounds(mode.kind) ? mode.number : 1; }
-
-namespace {
-
-constexpr double kLeastFactor = 1e-9;
-
-}  // namespace
-
-double parse_remedy(const std::string& text) {
-  if (text.empty()) return 1;
-  const size_t colon = text.find(':');
-  const std::string name = text.substr(0, colon);
-  if (name != "rate") fail(ErrorCode::kBadInput, name_settings("--remedy "), text, ": no remedy '", name, "'; there is rate:FACTOR");
-  const auto factor = colon == std::string::npos ? std::nullopt : parse_number(text.substr(colon + 1));
-  if (!factor || !(*factor >= kLeastFactor) || *factor > 1)
-    fail(ErrorCode::kBadInput, name_settings("--remedy "), text, ": expected rate:FACTOR with FACTOR from ", kLeastFactor, " to 1");
-  return *factor;
-}
 
 }  // namespace cohort

@@ -1,6 +1,5 @@
 #pragma once
-// How data-parallel workers wait for one another: the value `sync` of a layout, and what is done against gradients that come late.
-// Torch-free.
+// How data-parallel workers wait for one another: the value `sync` of a layout. Torch-free.
 
 #include <cstdint>
 #include <iosfwd>
@@ -32,30 +31,26 @@ struct SyncMode {
 
 /// step, async, stale:K, queue[:newest][:replace], and local and diloco as :H[:F] or :H:quorum=Q[:grace=SECONDS].
 /// Error(kBadInput) for anything else.
-SyncMode parse_sync(const std::string& text);
-std::string to_text(const SyncMode& mode);
+COHORT_API SyncMode parse_sync(const std::string& text);
+COHORT_API std::string to_text(const SyncMode& mode);
 /// Writes that text.
-COHORT_PROGRAM_API std::ostream& operator<<(std::ostream& out, const SyncMode& mode);
+COHORT_API std::ostream& operator<<(std::ostream& out, const SyncMode& mode);
 /// All agree after every step.
 inline bool is_step(const SyncMode& mode) { return mode.kind == SyncKind::kStep; }
 /// async and stale: gradients are pushed to the server, and may come late.
-bool has_late_gradients(const SyncMode& mode);
+inline bool has_late_gradients(const SyncMode& mode) { return mode.kind == SyncKind::kAsync || mode.kind == SyncKind::kStale; }
 /// stale:0: pushes of a step are applied together, in the order of their shares.
-bool is_in_order(const SyncMode& mode);
+inline bool is_in_order(const SyncMode& mode) { return mode.kind == SyncKind::kStale && mode.number == 0; }
 /// Those, queue, and local and diloco with a quorum: workers talk to the one that serves, and to nobody else.
-bool has_server(const SyncMode& mode);
+inline bool has_server(const SyncMode& mode) { return has_late_gradients(mode) || mode.kind == SyncKind::kQueue || mode.quorum > 0; }
+/// local and diloco.
+inline bool has_rounds(const SyncMode& mode) { return mode.kind == SyncKind::kLocal || mode.kind == SyncKind::kDiloco; }
 /// local and diloco without a quorum: a worker trains by itself, and exchanges with all others after every step whose number (from 1) is a
 /// multiple of H.
-bool is_local(const SyncMode& mode);
+inline bool is_local(const SyncMode& mode) { return has_rounds(mode) && mode.quorum == 0; }
 /// That H; 1 for all others.
-int64_t steps_between_exchanges(const SyncMode& mode);
+inline int64_t steps_between_exchanges(const SyncMode& mode) { return is_local(mode) ? mode.number : 1; }
 /// The H of local and diloco, with a quorum too; 1 for all others.
-int64_t steps_of_round(const SyncMode& mode);
-
-// What --remedy says: what is done against stale gradients.
-
-/// rate:FACTOR: what the learning rates of all pushes are multiplied by, whether they are late or not; 1 for "". Error(kBadInput) for
-/// anything else.
-double parse_remedy(const std::string& text);
+inline int64_t steps_of_round(const SyncMode& mode) { return has_rounds(mode) ? mode.number : 1; }
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-#include "cohort/job/specs/sync_mode.h"
+#include "cohort/job/specs/small_specs.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/job/update_rule.h"
+#include "cohort/job/learning_rate.h"
 
 #include <doctest/doctest.h>
 
