@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-DECLARED = re.compile(r"^(?:class|struct) (COHORT_(?:PROGRAM_)?API) (\w+)|^(COHORT_(?:PROGRAM_)?API) .*?[ &*](\w+)\(")
+DECLARED = re.compile(r"^(?:class|struct) (COHORT_(?:PROGRAM_)?API) (\w+)|^(COHORT_(?:PROGRAM_)?API) .*?[ &*](operator<<|\w+)\(")
 PLAIN = re.compile(r"^(?!inline|template|constexpr|using|static|return|typedef|#)[A-Za-z_:][\w:<>&*, ]*[ &*]([a-z]\w*)\(")
 NOT_OF_THE_LIBRARY = ("cohort/bench/", "tests/")
 
@@ -23,7 +23,7 @@ def symbols(file, *options):
 def thing(symbol):
     """The function or class of namespace cohort that a symbol belongs to; of another namespace inside of it with that in front."""
     name = re.sub(r"^(?:vtable for|typeinfo for|typeinfo name for|guard variable for|VTT for) ", "", symbol)
-    match = re.match(r"(?:non-virtual thunk to )?cohort::((?:study::|report::|detail::)?\w+)", name)
+    match = re.match(r"(?:non-virtual thunk to )?cohort::((?:study::|report::|detail::)?(?:operator<<|\w+))", name)
     return match.group(1) if match else None
 
 
