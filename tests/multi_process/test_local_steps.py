@@ -152,7 +152,7 @@ def test_what_does_not_go_together_is_refused():
                                 ([*local, "--outer-lr", 0.5], "it acts with sync=diloco:H, and sync is local:4"), (["--outer-momentum", 0.5], "it acts with sync=diloco:H"),
                                 (["--layout", "dp=2,zero=1,sync=local:4"], "zero=0"), (["--layout", "dp=2,sync=diloco:4,compress=topk:0.1"], "compress=fp16, bf16 or int8"),
                                 ([*local, "--shares", "auto"], "give numbers"), ([*local, "--precision", "fp16"], "--precision bf16"), ([*local, "--sync-batch-norm"], "norm=ghost"),
-                                ([*local, "--noise-scale", 2], "sync=step"), (["--layout", "dp=2,sync=local:0"], "H, Q and S from 1"), (["--layout", "dp=2,sync=local:2:3"], "use 2 or fewer"), (["--layout", "dp=2,pp=2,sync=local:4:2"], "use dp alone"),
+                                ([*local, "--noise-scale", 2], "sync=step"), (["--layout", "dp=2,sync=local:0"], "H and Q from 1"), (["--layout", "dp=2,sync=local:2:3"], "use 2 or fewer"), (["--layout", "dp=2,pp=2,sync=local:4:2"], "use dp alone"),
                                 (["--layout", "dp=2,tp=2,sync=diloco:4:2"], "use dp alone"), (["--layout", "dp=2,sync=queue,zero=1"], "sync=queue with zero=1")):
         code, _, err = run(["train", *PLAIN, *arguments])
         check(code == 2 and sentence in err and len(err.splitlines()) == 1, f"{arguments}: {code} {err}")
