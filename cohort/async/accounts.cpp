@@ -25,8 +25,10 @@ int64_t bin_of(int64_t staleness) {
 double quantile(const std::map<int64_t, int64_t>& counts, double part) {
   double total = 0, sum = 0;
   for (const auto& [staleness, pushes] : counts) total += static_cast<double>(pushes);
-  for (const auto& [staleness, pushes] : counts)
-    if ((sum += static_cast<double>(pushes)) >= part * total) return static_cast<double>(staleness);
+  for (const auto& [staleness, pushes] : counts) {
+    sum += static_cast<double>(pushes);
+    if (sum >= part * total) return static_cast<double>(staleness);
+  }
   return kUnknown;
 }
 

@@ -152,9 +152,9 @@ void LocalWorker::begin() {
   samples_ = 0;
 }
 
-void LocalWorker::step(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) {
+void LocalWorker::step(const Ticket& ticket, const TicketResult& result, const StepNumbers& numbers) {
   const at::NoGradGuard no_grad;
-  for (at::Tensor& gradient : result.gradients)
+  for (const at::Tensor& gradient : result.gradients)
     if (gradient.defined() && ticket.weight() != 1) gradient.mul_(1 / ticket.weight());  // Of the mean over its own samples.
   optimizer_.apply({.weight = 1, .learning_rate = numbers.learning_rate, .clip_norm = numbers.clip_norm}, model_.weights, result.gradients);
   if (!result.buffers.empty()) model_.set_buffers(result.buffers);
@@ -171,7 +171,7 @@ TicketResult LocalWorker::end() {
 
 HandedOver LocalWorker::hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) {
   begin();
-  step(ticket, std::move(result), numbers);
+  step(ticket, result, numbers);
   TicketResult change = end();
   return {.loss = change.loss, .tensors = handed_tensors(std::move(change))};
 }
@@ -265,9 +265,9 @@ void LocalModels::begin(int worker) {
   model_.set_buffers(own.weights.empty() ? buffers_ : own.buffers);
 }
 
-double LocalModels::step(int worker, const Ticket& ticket, TicketResult result, const StepNumbers& numbers) {
+double LocalModels::step(int worker, const Ticket& ticket, const TicketResult& result, const StepNumbers& numbers) {
   const at::NoGradGuard no_grad;
-  for (at::Tensor& gradient : result.gradients)
+  for (const at::Tensor& gradient : result.gradients)
     if (gradient.defined() && ticket.weight() != 1) gradient.mul_(1 / ticket.weight());  // Of the mean over its own samples.
   const double norm = optimizers_[static_cast<size_t>(worker)].apply(
       {.weight = 1, .learning_rate = numbers.learning_rate, .clip_norm = numbers.clip_norm}, model_.weights, result.gradients);

@@ -106,7 +106,7 @@ class LocalWorker : public WorkerSide {
 
   /// On the weights that were pulled: begin(), step() for each step's ticket, end().
   void begin();
-  void step(const Ticket& ticket, TicketResult result, const StepNumbers& numbers);
+  void step(const Ticket& ticket, const TicketResult& result, const StepNumbers& numbers);
   /// Its loss is the mean over the samples.
   TicketResult end();
 
@@ -149,7 +149,7 @@ class LocalModels : public AsyncModel {
   /// The worker's part, in rising order of workers: begin(), step() once a ticket, end().
   void begin(int worker);
   /// The result of a ticket's forward and backward. Returns the gradient's norm before clipping, 0 without.
-  double step(int worker, const Ticket& ticket, TicketResult result, const StepNumbers& numbers);
+  double step(int worker, const Ticket& ticket, const TicketResult& result, const StepNumbers& numbers);
   void end(int worker);
   /// The exchange.
   void end_part();

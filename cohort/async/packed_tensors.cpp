@@ -141,9 +141,9 @@ WorkerSlot WorkerSlot::find(const std::string& address, const std::vector<at::Te
   return {std::move(memory), address, down, up};
 }
 
-std::vector<at::Tensor> handed_over(const WorkerSlot* slot, std::vector<at::Tensor> empty, const std::string& data,
+std::vector<at::Tensor> handed_over(const WorkerSlot* slot, const std::vector<at::Tensor>& empty, const std::string& data,
                                     const std::vector<size_t>& missing, size_t num_optional, const std::string& where) {
-  std::vector<at::Tensor> tensors = slot ? slot->up() : std::move(empty);
+  std::vector<at::Tensor> tensors = slot ? slot->up() : empty;
   for (const size_t at : missing) {
     if (at >= num_optional)
       fail(ErrorCode::kBadInput, where, ": tensor ", at, " is missing, of ", tensors.size(), " of which the first ", num_optional,

@@ -54,7 +54,7 @@ class WorkerSlot {
 
 /// What a worker handed over: where it lies in the slot, those; else `data`, into `empty`. Without those that it says are `missing`, which
 /// may be of the first `num_optional`. Error(kBadInput) beginning with `where` for anything else.
-std::vector<at::Tensor> handed_over(const WorkerSlot* slot, std::vector<at::Tensor> empty, const std::string& data,
+std::vector<at::Tensor> handed_over(const WorkerSlot* slot, const std::vector<at::Tensor>& empty, const std::string& data,
                                     const std::vector<size_t>& missing, size_t num_optional, const std::string& where);
 
 /// Copies those that are defined, into contiguous memory of as many elements.

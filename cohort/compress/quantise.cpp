@@ -25,9 +25,6 @@
 
 namespace cohort {
 
-/// `count` samples (or all, where there are no more) spread evenly over `source`, which must outlive it. Error(kBadInput) for none.
-std::shared_ptr<const DataSource> spread_samples(const DataSource& source, int64_t count);
-
 namespace {
 
 class SpreadSamples : public DataSource {
@@ -48,13 +45,14 @@ class SpreadSamples : public DataSource {
   int64_t count_;
 };
 
-}  // namespace
-
+/// `count` samples (or all, where there are no more) spread evenly over `source`, which must outlive it. Error(kBadInput) for none.
 std::shared_ptr<const DataSource> spread_samples(const DataSource& source, int64_t count) {
   const int64_t num_samples = std::min(count, source.num_samples());
   if (num_samples < 1) fail(ErrorCode::kBadInput, "the data have no sample to calibrate with");
   return std::make_shared<SpreadSamples>(source, num_samples);
 }
+
+}  // namespace
 
 // Post-training quantisation (Krishnamoorthi 2018; Jacob et al. 2018), of a run as it is:
 //

@@ -25,6 +25,7 @@
 #include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+namespace {
 
 /// The channels of a layer are dimension 1 of its output; features of a flattened picture are channels of their own, tied to those that
 /// they come from. A value.
@@ -61,11 +62,7 @@ class ChannelClasses {
 //
 // Cost: nearly linear in the number of channels.
 
-namespace {
-
 const std::set<std::string> kHandsOn = {"relu", "maxpool2d", "avgpool2d", "batchnorm2d", "ghostbatchnorm2d", "dropout", "mean", "shortcut"};
-
-}  // namespace
 
 ChannelClasses::ChannelClasses(const LayerGraph& model, const std::vector<std::vector<int64_t>>& shapes) {
   int64_t next = 0;
@@ -144,8 +141,6 @@ void ChannelClasses::tie_layer(const LayerGraph& model, int index) {
 //   4. of each kind the classes with the largest norm stay, in their order; every tensor is cut to them
 //
 // Channels of the input and of the answer all stay. Cost: a forward of one batch, and a pass over the weights.
-
-namespace {
 
 /// Of a family: its options that are widths, each with the layer whose output it is; and options that say the same and go.
 struct FamilyWidths {

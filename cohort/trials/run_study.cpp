@@ -31,10 +31,6 @@
 
 namespace cohort {
 
-/// `stop` is asked after every step of a model's trial; empty: never. Errors as make_model_runner's.
-std::unique_ptr<study::TrialRunner> make_study_runner(const study::StudySpec& spec, const StudyWorkload& workload, const Group& team,
-                                                      double snapshot_seconds, std::function<bool()> stop);
-
 // The threads and connections of a study: on rank 0 a coordinator on a thread of its own beside the rank's worker, on the others a worker.
 // Between them messages (world/messages/): a few hundred bytes a trial and the trial's measurements, whatever the model.
 
@@ -101,6 +97,13 @@ class CoordinatorThread {
   std::thread thread_;  // Last: it uses the others.
 };
 
+/// `stop` is asked after every step of a model's trial; empty: never. Errors as make_model_runner's.
+std::unique_ptr<study::TrialRunner> make_study_runner(const study::StudySpec& spec, const StudyWorkload& workload, const Group& team,
+                                                      double snapshot_seconds, std::function<bool()> stop) {
+  if (spec.is_noisy_quadratic()) return study::make_noisy_quadratic_runner(spec);
+  return make_model_runner(spec, workload.data, team, {.snapshot_seconds = snapshot_seconds, .stop = std::move(stop)});
+}
+
 }  // namespace
 
 StudyWorkload open_study_workload(const study::StudySpec& spec) {
@@ -111,12 +114,6 @@ StudyWorkload open_study_workload(const study::StudySpec& spec) {
   auto samples = std::make_shared<const TrialData>(data, trial_data_options(spec));
   const int64_t num_train_samples = samples->train.num_samples();
   return {std::move(samples), num_train_samples};
-}
-
-std::unique_ptr<study::TrialRunner> make_study_runner(const study::StudySpec& spec, const StudyWorkload& workload, const Group& team,
-                                                      double snapshot_seconds, std::function<bool()> stop) {
-  if (spec.is_noisy_quadratic()) return study::make_noisy_quadratic_runner(spec);
-  return make_model_runner(spec, workload.data, team, {.snapshot_seconds = snapshot_seconds, .stop = std::move(stop)});
 }
 
 int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const World& world, const StudyRunOptions& options) {

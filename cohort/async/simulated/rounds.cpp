@@ -220,7 +220,7 @@ void LocalRounds::compute(int fragment, const std::vector<Part>& parts, Round& r
       const StepNumbers own{parts_.rate_of(ticket.step), numbers.clip_norm};
       TicketResult result = parts_.compute(ticket, own.learning_rate);
       round.loss += result.loss * static_cast<double>(ticket.global_samples);
-      round.gradient_norm = models_.step(worker, ticket, std::move(result), own);
+      round.gradient_norm = models_.step(worker, ticket, result, own);
       parts_.accounts.push(worker, ticket, {});
     }
     models_.end(worker);
