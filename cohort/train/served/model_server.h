@@ -114,6 +114,7 @@ class ModelServer {
   std::vector<PushedWork> gathered_;      // With stale:0, of the step that is not finished; with a quorum, of the exchange that is to come.
   std::set<int> have_come_;               // Ever.
   std::set<int> lost_;                    // Workers that are not here any more.
+  std::set<PeerId> leaving_;              // Workers that go when they have nothing in hand any more.
   std::map<std::string, int> returning_;  // By name, whose new connection has not said yet which worker it is.
   std::map<PeerId, int> promised_;        // Numbers of those who join, by the connection over which they got them.
   int num_numbers_;                       // Given to workers.
@@ -122,7 +123,6 @@ class ModelServer {
   // With a team:
   std::map<PeerId, int> servers_;
   PushesOnTheWay on_the_way_;
-  std::set<PeerId> leaving_;  // Workers that leave when they have nothing in hand any more.
   int64_t num_orders_ = 0;
 };
 

@@ -48,7 +48,6 @@ auto ServedWorker::over(Link& link, const Talk& talk) {
 void ServedWorker::come_in(double timeout_seconds) {
   others_.clear();
   first_.slot = {};
-  said_leaving_ = false;
   first_.client.connect(timeout_seconds);
   first_.client.send({.text = hello().dump()});
   waits_since_ = steady_seconds();
@@ -68,6 +67,7 @@ std::string ServedWorker::run() {
       if (const std::optional<std::string> end = obey()) return *end;
     } catch (const LostServer&) {
       if (const std::optional<std::string> end = last_word()) return *end;
+      if (said_leaving_) return "";  // Nobody is left who could let it go.
       come_in(kComeBackSeconds);
       side_.begin_anew();
     } catch (const std::exception& error) {

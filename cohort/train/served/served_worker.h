@@ -77,7 +77,7 @@ class ServedWorker {
   Link first_;                // Rank 0.
   std::vector<Link> others_;  // From server 1 on.
   int64_t num_pushes_ = 0;
-  bool said_leaving_ = false;                  // Over this connection.
+  bool said_leaving_ = false;
   double waits_since_ = 0, send_seconds_ = 0;  // The latter: of the last push.
 };
 
