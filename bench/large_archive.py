@@ -159,7 +159,7 @@ def make(out, num_rows, num_trials, only, seed):
     for workload in workloads:
         for batch_size, budget in workload.budgets.items():
             folder = out / workload.folder()
-            rows[folder] = rows.get(folder, 0) + write_batch(folder / str(batch_size), workload, batch_size, budget, limit, num_trials, random.Random(f"{seed} {folder} {batch_size}"))
+            rows[folder] = rows.get(folder, 0) + write_batch(folder / str(batch_size), workload, batch_size, budget, limit, num_trials, random.Random(f"{seed} {workload.folder()} {batch_size}"))
     return rows
 
 

@@ -32,7 +32,10 @@ def test_memory_does_not_grow_with_the_measurements():
 
 def test_import_of_an_archive_into_a_study_keeps_everything():
     with Folder() as folder:
-        make(folder / "archive", "--rows", 20_000, "--only", "cifar_10/resnet_8/sgd", "--trials", 6)
+        for name in ("archive", "elsewhere"):
+            make(folder / name, "--rows", 20_000, "--only", "cifar_10/resnet_8/sgd", "--trials", 6)
+        files = {name: {path.relative_to(folder / name): path.read_bytes() for path in (folder / name).rglob("*") if path.is_file()} for name in ("archive", "elsewhere")}
+        check(files["archive"] == files["elsewhere"], "one seed, two archives: the numbers hang on the folder's name")
         run_ok(["study", "import", folder / "archive", "--out", folder / "study"])
         run_ok(["study", "export", folder / "study", "--out", folder / "again"])
         before, after = (run_ok(["study", "import", root, "--json"]) for root in (folder / "archive", folder / "again"))

@@ -37,7 +37,6 @@ auto ServedWorker::over_link(const Talk& talk) {
 
 void ServedWorker::come_in(double timeout_seconds) {
   slot_ = {};
-  said_leaving_ = false;
   link_.connect(timeout_seconds);
   link_.send({.text = here_json(options_.worker, options_.hello).dump()});
   waits_since_ = steady_seconds();
@@ -55,6 +54,7 @@ std::string ServedWorker::run() {
       if (const std::optional<std::string> end = obey()) return *end;
     } catch (const LostServer&) {
       if (const std::optional<std::string> end = last_word()) return *end;
+      if (said_leaving_) return "";  // Nobody is left who could let it go.
       come_in(kComeBackSeconds);
       side_.begin_anew();
     } catch (const std::exception& error) {

@@ -63,7 +63,7 @@ class ServedWorker {
   ServedWorkerOptions options_;
   WorkerSlot slot_;  // Of this connection; none where data travel with the messages.
   int64_t num_pushes_ = 0;
-  bool said_leaving_ = false;                  // Over this connection.
+  bool said_leaving_ = false;
   double waits_since_ = 0, send_seconds_ = 0;  // The latter: of the last push.
 };
 

@@ -77,6 +77,20 @@ TEST_CASE("served worker: does the order that was on its way when it said that i
   CHECK(num_computed == 1);
 }
 
+TEST_CASE("served worker: that said that it leaves goes where the server is lost, and does not come in again") {
+  std::optional<Played> server(MessageListener::for_forks());
+  TwoTensors side;
+  ServedWorker worker(side, {}, MessageClient(server->endpoint, server->secret, {.name = "rank 2"}),
+                      {.worker = 2, .hello = "same", .timeout_seconds = kPatience, .leaves = [] { return true; }});
+  std::string end = "none";
+  std::thread thread([&] { end = worker.run(); });
+  CHECK(server->heard().at("is") == "here");
+  CHECK(server->heard().at("is") == "leaving");
+  server.reset();
+  thread.join();
+  CHECK(end.empty());
+}
+
 TEST_CASE("served worker: takes a version, hands over what came of it, and asks again; what is no order ends it with a word") {
   Played rank0(MessageListener::for_forks());
   TwoTensors side;
