@@ -66,7 +66,7 @@ def write(folder, text, name="spec.toml", **values):
 
 def stored(folder):
     """All that a store holds but seconds; the same bits give the same value."""
-    with sqlite3.connect(f"file:{folder}/study.db?mode=ro", uri=True) as database:
+    with sqlite3.connect(f"file:{folder}/study.db?mode=rw", uri=True) as database:
         trials = database.execute("SELECT trial, batch_size, id, status, steps, parameters FROM trials ORDER BY batch_size, id").fetchall()
         result = []
         for key, *rest in trials:
@@ -76,8 +76,9 @@ def stored(folder):
 
 
 def num_stored(folder):
+    # As the program reads: what a kill left in the journal is undone first, which who may only read can not do.
     try:
-        with sqlite3.connect(f"file:{folder}/study.db?mode=ro", uri=True) as database:
+        with sqlite3.connect(f"file:{folder}/study.db?mode=rw", uri=True) as database:
             return database.execute("SELECT count(*) FROM trials").fetchone()[0]
     except sqlite3.OperationalError:
         return 0
