@@ -16,7 +16,9 @@
 #include <condition_variable>
 #include <cstring>
 #include <future>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -96,8 +98,9 @@ namespace {
 using Buffer = gloo::transport::UnboundBuffer;
 
 // A slot: 8 bits of kind, 20 of tag, 36 of size. Gloo's own operations use the kinds 0 to 16.
-constexpr uint64_t kCollectiveKind = 0xc0, kUserKind = 0xc1;
+constexpr uint64_t kCollectiveKind = 0xc0, kUserKind = 0xc1, kWatchKind = 0xc2;
 constexpr int kTagBits = 20, kSizeBits = 36;
+constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365);
 
 /// c10d keeps Gloo's connections to itself and its heirs.
 struct Connections : c10d::ProcessGroupGloo {
@@ -111,10 +114,38 @@ std::string brief(std::string_view what) {
   return place == std::string::npos ? text : text.substr(place + 2);
 }
 
-/// Ends waits whose time is up. Gloo's own time-out counts time in which this process did not run, and then closes all connections.
+/// Says whether the connection to a peer has failed. Gloo forgets a message whose first bytes it could not write: who waits for it waits
+/// until the time-out, though the connection is closed. A receive that was posted when all was well, and that nothing answers, is told of
+/// it in any case.
+class ConnectionWatch {
+ public:
+  /// One small message to `peer`; `nothing` stays valid.
+  ConnectionWatch(gloo::Context& context, int peer, std::byte& nothing) : buffer_(context.createUnboundBuffer(&nothing, 1)) {
+    buffer_->recv(peer, kWatchKind << (kTagBits + kSizeBits), 0, 1);
+  }
+  /// Gloo's text, "" where the connection is well. Of one thread at a time.
+  const std::string& failure() {
+    if (!failure_.empty()) return failure_;
+    try {
+      buffer_->abortWaitRecv();
+      buffer_->waitRecv(nullptr, kNoLimit);
+    } catch (const std::exception& error) {
+      failure_ = brief(error.what());
+    }
+    return failure_;
+  }
+
+ private:
+  std::unique_ptr<Buffer> buffer_;
+  std::string failure_;
+};
+
+/// Ends waits whose time is up, and those for a peer whose connection has failed that Gloo has forgotten. Gloo's own time-out counts time
+/// in which this process did not run, and then closes all connections.
 class WaitLimit {
  public:
-  explicit WaitLimit(double seconds) : seconds_(seconds), thread_([this] { run(); }) {}
+  WaitLimit(double seconds, std::map<int, ConnectionWatch> watches)
+      : seconds_(seconds), watches_(std::move(watches)), thread_([this] { run(); }) {}
   ~WaitLimit() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -129,7 +160,8 @@ class WaitLimit {
   /// While one lives, its buffer is waited for.
   class Wait {
    public:
-    Wait(WaitLimit& limit, Buffer& buffer) : limit_(limit), buffer_(buffer) {
+    /// `peer` is -1 for any.
+    Wait(WaitLimit& limit, Buffer& buffer, int peer) : limit_(limit), buffer_(buffer), peer_(peer) {
       const std::lock_guard<std::mutex> lock(limit_.mutex_);
       limit_.waits_.push_back(this);
     }
@@ -140,15 +172,23 @@ class WaitLimit {
     Wait(const Wait&) = delete;
     bool is_over() const {
       const std::lock_guard<std::mutex> lock(limit_.mutex_);
-      return is_over_;
+      return end_ == End::kTimeOut;
+    }
+    /// Gloo's text where the wait was ended because the connection had failed, else "".
+    std::string failure() const {
+      const std::lock_guard<std::mutex> lock(limit_.mutex_);
+      return end_ == End::kFailure ? limit_.watches_.at(peer_).failure() : "";
     }
 
    private:
     friend class WaitLimit;
+    enum class End { kNone, kTimeOut, kFailure };
     WaitLimit& limit_;
     Buffer& buffer_;
+    const int peer_;
     AwakeTimer timer_;
-    bool is_over_ = false;
+    std::optional<AwakeTimer> since_failure_;
+    End end_ = End::kNone;
   };
 
  private:
@@ -156,17 +196,26 @@ class WaitLimit {
     const std::chrono::duration<double> look(std::min(0.1, seconds_ / 4));
     std::unique_lock<std::mutex> lock(mutex_);
     while (!wakes_.wait_for(lock, look, [this] { return closing_; }))
-      for (Wait* const wait : waits_)
-        if (!wait->is_over_ && wait->timer_.seconds() > seconds_) {
-          wait->is_over_ = true;
-          wait->buffer_.abortWaitSend();
-          wait->buffer_.abortWaitRecv();
-        }
+      for (Wait* const wait : waits_) {
+        if (wait->end_ != Wait::End::kNone) continue;
+        wait->end_ = wait->timer_.seconds() > seconds_ ? Wait::End::kTimeOut : has_failed(*wait) ? Wait::End::kFailure : Wait::End::kNone;
+        if (wait->end_ == Wait::End::kNone) continue;
+        wait->buffer_.abortWaitSend();
+        wait->buffer_.abortWaitRecv();
+      }
+  }
+  /// Long after Gloo would have told of it: what arrived before the connection was closed has arrived.
+  bool has_failed(Wait& wait) {
+    if (wait.peer_ < 0 || watches_.at(wait.peer_).failure().empty()) return false;
+    if (!wait.since_failure_) wait.since_failure_.emplace();
+    return wait.since_failure_->seconds() > kPatienceSeconds;
   }
 
+  static constexpr double kPatienceSeconds = 2;
   const double seconds_;
   std::mutex mutex_;
   std::condition_variable wakes_;
+  std::map<int, ConnectionWatch> watches_;  // By peer.
   std::vector<Wait*> waits_;
   bool closing_ = false;
   std::thread thread_;  // Last: it uses the others.
@@ -221,7 +270,7 @@ class GlooTransport final : public NetworkTransport {
       : NetworkTransport(rank, size, group),
         backend_(std::move(backend)),
         context_(Connections::of(static_cast<c10d::ProcessGroupGloo&>(*backend_))),
-        limit_(timeout_seconds) {
+        limit_(timeout_seconds, watches()) {
     for (int peer = 0; peer < size; ++peer)
       if (peer != rank) others_.push_back(peer);
   }
@@ -260,6 +309,12 @@ class GlooTransport final : public NetworkTransport {
     if (lane == Lane::kCollective) return kCollectiveKind << (kTagBits + kSizeBits);
     return kUserKind << (kTagBits + kSizeBits) | static_cast<uint64_t>(tag) << kSizeBits | bytes;
   }
+  std::map<int, ConnectionWatch> watches() {
+    std::map<int, ConnectionWatch> watches;
+    for (int peer = 0; peer < size(); ++peer)
+      if (peer != rank()) watches.try_emplace(peer, context_, peer, nothing_);
+    return watches;
+  }
   template <typename Start>
   void named(int peer, Start start) const {
     try {
@@ -278,8 +333,7 @@ class GlooTransport final : public NetworkTransport {
 };
 
 void GlooMessage::wait_for_gloo() {
-  constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365);
-  const WaitLimit::Wait wait(transport_.limit(), *buffer_);
+  const WaitLimit::Wait wait(transport_.limit(), *buffer_, peer_);
   std::string text = "the wait was ended";
   try {
     int source = peer_;
@@ -289,6 +343,7 @@ void GlooMessage::wait_for_gloo() {
   } catch (const std::exception& error) {
     text = brief(error.what());
   }
+  if (const std::string failure = wait.failure(); !failure.empty()) text = failure;
   const std::string peer = peer_ < 0 ? "any rank" : transport_.peer_name(peer_);
   if (!wait.is_over()) throw std::runtime_error(concat(peer, " closed its connection [", text, "]"));
   throw std::runtime_error(concat(kind_ == Kind::kSend ? "no receive for" : "no message of", " ", buffer_->size, " bytes with tag ", tag_,
