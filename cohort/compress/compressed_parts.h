@@ -1,7 +1,8 @@
 #pragma once
-// A compressed model in memory: what a file of it holds, and the model that such a file makes.
+// The content of a compressed model file: how it is made from a trained model, how it becomes a model again, and how it is written.
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include <cstdint>
 #include <functional>
@@ -20,44 +21,50 @@ namespace cohort {
 class LayerGraph;
 
 struct CompressedParts {
-  CompressedForm form;
-  std::map<std::string, at::Tensor> tensors;  ///< By the names in the file.
+  CompressedForm form = {};
+  std::map<std::string, at::Tensor> tensors = {};  ///< Keyed by the names in the file.
 };
 
-/// A trained model that layers are taken from; `fresh` gives another one of the same structure, whose weights may be any.
+/// A trained model whose layers are compressed.
 struct CompressionSource {
   std::shared_ptr<LayerGraph> model;
-  std::vector<LayerFacts> facts;
-  std::function<std::shared_ptr<LayerGraph>()> fresh;
+  std::vector<LayerFacts> facts = {};
+  std::function<std::shared_ptr<LayerGraph>()> fresh;  ///< Returns another model of the same structure, with any weights.
 };
 
 /// Layers by index.
 using LayerSet = std::set<size_t>;
 
-// Which forms and codes the layers `chosen` get; all others stay as they are.
-/// int8 convolutions, products and sums between known scales; Transformer blocks with dynamic ones.
+// Each function compresses the layers `chosen`; all others keep their floats.
+/// Int8 convolutions, linear layers and sums with scales known beforehand; Transformer blocks with dynamic ones.
 CompressedParts static_parts(const CompressionSource& source, const ActivationScales& scales, const LayerSet& chosen);
-/// int8 products of products and Transformer blocks.
+/// Int8 matrix products of linear layers and Transformer blocks.
 CompressedParts dynamic_parts(const CompressionSource& source, const LayerSet& chosen);
-/// Every matrix and kernel of the chosen layers is kept as codes and decoded when it is loaded.
+/// Stores every matrix and kernel of the chosen layers as codes, which are decoded when the file is loaded.
 CompressedParts coded_parts(const CompressionSource& source, const LayerSet& chosen, int bits, int64_t group);
 
-/// Every matrix and kernel whose file is smaller without its zeros.
+/// Every matrix and kernel that takes fewer bytes without its zeros.
 CompressedParts sparse_parts(const LayerGraph& model);
 
-/// Makes the model, as the loader does, and adds to `parts` every tensor that it reads: what a file has to hold.
+/// Builds the model as the loader does, and reduces `parts` to the tensors that it reads, which the file has to hold.
 std::shared_ptr<LayerGraph> complete(const CompressionSource& source, CompressedParts& parts);
+
+/// Bytes of the tensors that the file holds for a layer.
+int64_t layer_bytes(const CompressedParts& parts, const std::string& layer);
+/// Bytes of the parameters and buffers of a module; 0 for null.
+int64_t module_bytes(const torch::nn::Module* module);
+/// Parameters and buffers of a module by every name that they have.
+std::map<std::string, at::Tensor> named_tensors(const torch::nn::Module& module);
 
 // Writing a compressed model. Format: docs/formats/compressed.md.
 
-/// What the header says: all that the source's export would, with `metadata` over it.
+/// What `cohort checkpoint export` writes into the header of a file.
 using FileMetadata = std::map<std::string, std::string>;
 FileMetadata metadata_of_export(const TrainedFile& file);
 
-/// Writes to a temporary name, then in the place of `out`; returns its bytes. Error(kFailed) where the system refuses; nothing is left
-/// then.
+/// Writes `out` atomically and returns its bytes. Error(kFailed) where the system refuses; then no file is left.
 int64_t write_compressed_file(const std::string& out, const CompressedParts& parts, FileMetadata metadata);
-/// Bytes of the file that `cohort checkpoint export` would write of the model.
+/// Bytes of the file that `cohort checkpoint export` would write for the model.
 int64_t bytes_of_export(const LayerGraph& model, const FileMetadata& metadata);
 
 }  // namespace cohort

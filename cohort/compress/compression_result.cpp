@@ -1,3 +1,8 @@
+// Measures two models and prints the comparison.
+//
+// Seconds: both models run in alternating blocks on one thread, so other load on the machine affects both; the median counts. About two
+// seconds. Instructions: the hardware counter around one forward. Memory: growth of the heap while the model is read (int8 kernels keep
+// packed weights outside of LibTorch's allocator), plus the peak of LibTorch's allocator during a forward of one sample.
 #include "cohort/compress/compression_result.h"
 
 #include <ATen/Parallel.h>
@@ -13,6 +18,7 @@
 #include <filesystem>
 #include <memory>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/clock.h"
@@ -33,10 +39,11 @@
 
 namespace cohort {
 
-void check_not_compressed(const TrainedFile& file) {
-  if (file.compressed() && !file.compressed()->is_exact())
-    fail(ErrorCode::kBadInput, file.given(), " is compressed already (", quote_text(file.compressed()->method),
-         "); give the run that it was made from");
+void check_not_compressed(const TrainedFile& file, bool allow_sparse) {
+  const CompressedForm* const form = file.compressed();
+  const bool is_plain = !form || (form->layers.empty() && form->tensors.empty());
+  if (!is_plain && !(allow_sparse && form->is_exact()))
+    fail(ErrorCode::kBadInput, file.given(), " is compressed already (", quote_text(form->method), "); give the run that it was made from");
 }
 
 void check_is_another(const TrainedFile& file, const std::string& out) {
@@ -47,7 +54,7 @@ void check_is_another(const TrainedFile& file, const std::string& out) {
 
 void check_compressed_name(const std::string& out) {
   if (std::filesystem::path(out).extension() != ".safetensors")
-    fail(ErrorCode::kBadInput, "--out ", out, ": safetensors is what is written; give a name that ends in .safetensors");
+    fail(ErrorCode::kBadInput, "--out ", out, ": the file is written as safetensors; give a name that ends in .safetensors");
   check_writable_file(out);
   check_holds_kind(out, "{", 8, "a safetensors file");
 }
@@ -79,50 +86,12 @@ std::string times(double original, double compressed, const Comparison& words) {
                          : concat(with_digits("%.2f", 1 / factor), " x ", words.worse);
 }
 
-}  // namespace
-
-std::vector<Json> layer_lines(const CompressionResult& result) {
-  std::vector<Json> lines;
-  for (const CompressedLayerResult& layer : result.layers) {
-    lines.push_back({{"event", "compress_layer"},
-                     {"layer", layer.layer},
-                     {"kind", layer.kind},
-                     {"done", layer.done},
-                     {"bytes", layer.bytes},
-                     {"original_bytes", layer.original_bytes},
-                     {"loss_increase", layer.loss_increase ? finite_json(*layer.loss_increase) : Json(nullptr)}});
-    if (layer.sparsity) lines.back()["sparsity"] = *layer.sparsity;
-  }
-  return lines;
-}
-
-Json result_line(const CompressionResult& result) {
-  const MeasuredModel &original = result.original, &compressed = result.compressed;
-  Json line = {{"event", "compress"},
-               {"method", result.method},
-               {"step", result.step},
-               {"val_samples", result.validation_samples},
-               {"val_loss", finite_json(compressed.loss)},
-               {"original_val_loss", finite_json(original.loss)},
-               {"val_error", finite_json(compressed.error)},
-               {"original_val_error", finite_json(original.error)},
-               {"bytes", compressed.bytes},
-               {"original_bytes", original.bytes},
-               {"seconds_batch_1", compressed.seconds_batch_1},
-               {"original_seconds_batch_1", original.seconds_batch_1},
-               {"seconds_batch_64", compressed.seconds_batch_64},
-               {"original_seconds_batch_64", original.seconds_batch_64},
-               {"instructions", number_or_null(compressed.instructions)},
-               {"original_instructions", number_or_null(original.instructions)},
-               {"memory_bytes", compressed.memory_bytes},
-               {"original_memory_bytes", original.memory_bytes},
-               {"out", result.out}};
-  if (result.tuned) {
-    line["tuned_val_loss"] = finite_json(result.tuned->loss);
-    line["tuned_val_error"] = finite_json(result.tuned->error);
-  }
-  return line;
-}
+/// One row of the table of both models, or of the table of layers; not escaped.
+struct CompressionRow {
+  std::string name, original, compressed;
+  std::string change;     ///< For a layer: loss increase or sparsity, see cost_heading().
+  std::string done = {};  ///< Only for a layer.
+};
 
 std::vector<CompressionRow> result_rows(const CompressionResult& result, bool regression) {
   const MeasuredModel &original = result.original, &compressed = result.compressed;
@@ -170,6 +139,51 @@ std::string cost_heading(const CompressionResult& result) {
   return is_pruned ? "gone" : "loss";
 }
 
+}  // namespace
+
+std::vector<Json> layer_lines(const CompressionResult& result) {
+  std::vector<Json> lines;
+  for (const CompressedLayerResult& layer : result.layers) {
+    lines.push_back({{"event", "compress_layer"},
+                     {"layer", layer.layer},
+                     {"kind", layer.kind},
+                     {"done", layer.done},
+                     {"bytes", layer.bytes},
+                     {"original_bytes", layer.original_bytes},
+                     {"loss_increase", layer.loss_increase ? finite_json(*layer.loss_increase) : Json(nullptr)}});
+    if (layer.sparsity) lines.back()["sparsity"] = *layer.sparsity;
+  }
+  return lines;
+}
+
+Json result_line(const CompressionResult& result) {
+  const MeasuredModel &original = result.original, &compressed = result.compressed;
+  Json line = {{"event", "compress"},
+               {"method", result.method},
+               {"step", result.step},
+               {"val_samples", result.validation_samples},
+               {"val_loss", finite_json(compressed.loss)},
+               {"original_val_loss", finite_json(original.loss)},
+               {"val_error", finite_json(compressed.error)},
+               {"original_val_error", finite_json(original.error)},
+               {"bytes", compressed.bytes},
+               {"original_bytes", original.bytes},
+               {"seconds_batch_1", compressed.seconds_batch_1},
+               {"original_seconds_batch_1", original.seconds_batch_1},
+               {"seconds_batch_64", compressed.seconds_batch_64},
+               {"original_seconds_batch_64", original.seconds_batch_64},
+               {"instructions", number_or_null(compressed.instructions)},
+               {"original_instructions", number_or_null(original.instructions)},
+               {"memory_bytes", compressed.memory_bytes},
+               {"original_memory_bytes", original.memory_bytes},
+               {"out", result.out}};
+  if (result.tuned) {
+    line["tuned_val_loss"] = finite_json(result.tuned->loss);
+    line["tuned_val_error"] = finite_json(result.tuned->error);
+  }
+  return line;
+}
+
 std::string result_table(const CompressionResult& result, bool regression) {
   const std::vector<CompressionRow> layers = layer_rows(result);
   size_t widest = 5;
@@ -199,8 +213,6 @@ std::string result_table(const CompressionResult& result, bool regression) {
   return out;
 }
 
-// A page with what one compression did, layer by layer, and both models beside one another.
-
 namespace {
 
 using report::escape_html;
@@ -225,11 +237,11 @@ report::Table layers_table(const CompressionResult& result) {
 std::string result_page(const CompressionResult& result, bool regression, const std::string& headline) {
   std::string body = concat("<header>\n<div class=\"top\"><span class=\"brand\">Cohort</span><span>compression</span></div>\n<h1>",
                             escape_html(result.method), "</h1>\n<p>", escape_html(headline), "</p>\n</header>\n<main>\n");
-  body += report::section("models", "Both models", "Seconds are medians of a forward, the two in turn.",
+  body += report::section("models", "Both models", "Seconds are medians of a forward; the two models run in alternation.",
                           report::table(models_table(result, regression), "both models"));
   if (!result.layers.empty())
     body += report::section("layers", "Layer by layer",
-                            cost_heading(result) == "loss" ? "loss: how much it rises where this layer alone is compressed." : "",
+                            cost_heading(result) == "loss" ? "loss: its increase where only this layer is compressed." : "",
                             report::table(layers_table(result), "layer by layer"));
   return report::study_document(result.method, body + "</main>\n");
 }
@@ -257,22 +269,22 @@ struct Medians {
   double original_seconds = 0, compressed_seconds = 0;
 };
 
-/// A few forwards of each in turn: whatever else runs on the machine meets both, and one does not find the caches full of the other.
-Medians measure_in_turn(LayerGraph& original, LayerGraph& compressed, const at::Tensor& input) {
-  constexpr int kWarmUp = 3, kFewest = 2, kMost = 38, kInTurn = 8;
-  constexpr double kSeconds = 1;
+Medians measure_alternating(LayerGraph& original, LayerGraph& compressed, const at::Tensor& input) {
+  constexpr int kWarmUp = 3, kMinRounds = 2, kMaxRounds = 38, kBlock = 8;
+  constexpr double kTargetSeconds = 1;
   double once = 0;
   for (int i = 0; i < kWarmUp; ++i) once = seconds_of(original, input) + seconds_of(compressed, input);
-  const int rounds = std::clamp(static_cast<int>(kSeconds / std::max(once * kInTurn, 1e-9)), kFewest, kMost);
-  std::vector<double> of_original, of_compressed;
+  const int rounds = std::clamp(static_cast<int>(kTargetSeconds / std::max(once * kBlock, 1e-9)), kMinRounds, kMaxRounds);
+  std::vector<double> original_seconds, compressed_seconds;
   for (int round = 0; round < rounds; ++round) {
-    for (int i = 0; i < kInTurn; ++i) of_original.push_back(seconds_of(original, input));
-    for (int i = 0; i < kInTurn; ++i) of_compressed.push_back(seconds_of(compressed, input));
+    // Blocks: a single forward would find the caches full of the other model.
+    for (int i = 0; i < kBlock; ++i) original_seconds.push_back(seconds_of(original, input));
+    for (int i = 0; i < kBlock; ++i) compressed_seconds.push_back(seconds_of(compressed, input));
   }
-  return {median(of_original), median(of_compressed)};
+  return {median(original_seconds), median(compressed_seconds)};
 }
 
-/// Of a forward that is not the first.
+/// Instructions of one forward of a model that has run before.
 std::optional<int64_t> instructions_of(LayerGraph& model, const at::Tensor& input) {
   const InstructionCount count;
   const std::optional<int64_t> before = count.read();
@@ -281,22 +293,22 @@ std::optional<int64_t> instructions_of(LayerGraph& model, const at::Tensor& inpu
   return before && after ? std::optional(*after - *before) : std::nullopt;
 }
 
-/// Bytes that LibTorch's CPU allocator has given to this thread and not got back, and the most so far.
+/// Bytes that this thread holds from LibTorch's CPU allocator, and their peak.
 class TensorMemory : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, int64_t alloc_size, size_t, size_t, c10::Device device) override {
     if (!device.is_cpu()) return;
     held_ += alloc_size;
-    most_ = std::max(most_, held_);
+    peak_ = std::max(peak_, held_);
   }
   bool memoryProfilingEnabled() const override { return true; }
-  int64_t most() const { return most_; }
+  int64_t peak() const { return peak_; }
 
  private:
-  int64_t held_ = 0, most_ = 0;
+  int64_t held_ = 0, peak_ = 0;
 };
 
-/// LibTorch warns of what was allocated before it counts, which is all of the model here.
+/// Silences LibTorch's warning about memory allocated before counting began, which here is the whole model.
 class QuietLibrary {
  public:
   QuietLibrary() { FLAGS_caffe2_log_level = 2; }
@@ -308,13 +320,13 @@ class QuietLibrary {
   const int before_ = FLAGS_caffe2_log_level;
 };
 
-/// The C library's, all arenas: packed weights of int8 kernels are not LibTorch's allocator's.
+/// Bytes in use in all arenas of the C library.
 int64_t heap_bytes() {
   const struct mallinfo2 info = ::mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
 }
 
-int64_t memory_of(const TrainedFile& file, const at::Tensor& sample) {
+int64_t memory_bytes(const TrainedFile& file, const at::Tensor& sample) {
   const DataShape shape = shape_of(description_of(file));
   const int64_t before = heap_bytes();
   const std::shared_ptr<LayerGraph> model = restore_model(file, shape);
@@ -323,51 +335,60 @@ int64_t memory_of(const TrainedFile& file, const at::Tensor& sample) {
   const QuietLibrary quiet;
   const c10::DebugInfoGuard counts(c10::DebugInfoKind::PROFILER_STATE, tensors);
   model->forward(sample);
-  return held + tensors->most();
+  return held + tensors->peak();
 }
-
-}  // namespace
 
 void measure_forwards(LayerGraph& original, LayerGraph& compressed, const DataSource& samples, CompressionResult& result) {
   at::NoGradGuard no_grad;
   const OneThread one_thread;
   const at::Tensor one = input_batch(samples, 0, 1);
-  const Medians of_one = measure_in_turn(original, compressed, one);
-  const Medians of_many = measure_in_turn(original, compressed, input_batch(samples, 0, 64));
-  result.original.seconds_batch_1 = of_one.original_seconds, result.compressed.seconds_batch_1 = of_one.compressed_seconds;
-  result.original.seconds_batch_64 = of_many.original_seconds, result.compressed.seconds_batch_64 = of_many.compressed_seconds;
+  const Medians single = measure_alternating(original, compressed, one);
+  const Medians batch = measure_alternating(original, compressed, input_batch(samples, 0, 64));
+  result.original.seconds_batch_1 = single.original_seconds, result.compressed.seconds_batch_1 = single.compressed_seconds;
+  result.original.seconds_batch_64 = batch.original_seconds, result.compressed.seconds_batch_64 = batch.compressed_seconds;
   result.original.instructions = instructions_of(original, one), result.compressed.instructions = instructions_of(compressed, one);
 }
 
+/// Each model is read from its file again, so that its memory can be seen.
 void measure_memory(const TrainedFile& original, const TrainedFile& compressed, const DataSource& samples, CompressionResult& result) {
   at::NoGradGuard no_grad;
   const OneThread one_thread;
   const at::Tensor sample = input_batch(samples, 0, 1);
-  result.original.memory_bytes = memory_of(original, sample);
-  result.compressed.memory_bytes = memory_of(compressed, sample);
+  result.original.memory_bytes = memory_bytes(original, sample);
+  result.compressed.memory_bytes = memory_bytes(compressed, sample);
 }
-
-namespace {
 
 struct Restored {
   std::shared_ptr<LayerGraph> model;
   std::shared_ptr<const DataSource> validation;
 };
 
-Restored measure(const TrainedFile& file, const std::shared_ptr<const DataSource>& validation, int threads, MeasuredModel& out) {
+Restored restore_and_evaluate(const TrainedFile& file, const std::shared_ptr<const DataSource>& validation, int threads,
+                              MeasuredModel& measured) {
   const DataDescription trained = description_of(file);
   Restored restored{restore_model(file, shape_of(trained)), as_trained(trained, validation)};
   use_threads_of_training(file, threads);
-  const TrainedEvaluation found = evaluate_restored(file, *restored.model, *restored.validation);
-  out.loss = found.found.loss;
-  out.error = found.found.error;
-  // Of a run what `checkpoint export` would write.
-  out.bytes = file.is_exported() ? static_cast<int64_t>(std::filesystem::file_size(file.path()))
-                                 : bytes_of_export(*restored.model, metadata_of_export(file));
+  const Evaluation found = evaluate_restored(file, *restored.model, *restored.validation).found;
+  measured.loss = found.loss;
+  measured.error = found.error;
+  measured.bytes = file.is_exported() ? static_cast<int64_t>(std::filesystem::file_size(file.path()))
+                                      : bytes_of_export(*restored.model, metadata_of_export(file));
   return restored;
 }
 
 }  // namespace
+
+void measure_and_write(const LoadedModel& original, const LoadedModel& compressed, CompressedParts& parts, const DataSource& validation,
+                       CompressionResult& result) {
+  measure_forwards(original.model, compressed.model, validation, result);
+  result.original.bytes = bytes_of_export(original.model, metadata_of_export(original.file));
+  FileMetadata metadata = metadata_of_export(compressed.file);
+  metadata[exported::kValLoss] = finite_json(result.compressed.loss).dump();
+  metadata[exported::kValError] = finite_json(result.compressed.error).dump();
+  parts.form.method = result.method;
+  result.compressed.bytes = write_compressed_file(result.out, parts, std::move(metadata));
+  measure_memory(original.file, TrainedFile::open(result.out), validation, result);
+}
 
 CompressionResult compare_with_teacher(const TrainedFile& teacher, const TrainedFile& student,
                                        const std::shared_ptr<const DataSource>& validation, int threads) {
@@ -376,8 +397,8 @@ CompressionResult compare_with_teacher(const TrainedFile& teacher, const Trained
   result.compressed_name = "student";
   result.step = student.step();
   result.validation_samples = validation->num_samples();
-  const Restored of_teacher = measure(teacher, validation, threads, result.original);
-  const Restored of_student = measure(student, validation, threads, result.compressed);
+  const Restored of_teacher = restore_and_evaluate(teacher, validation, threads, result.original);
+  const Restored of_student = restore_and_evaluate(student, validation, threads, result.compressed);
   measure_forwards(*of_teacher.model, *of_student.model, *of_student.validation, result);
   measure_memory(teacher, student, *of_student.validation, result);
   return result;

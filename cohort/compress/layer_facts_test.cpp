@@ -84,7 +84,7 @@ TEST_CASE("the range of the least squared error has no neighbour with less") {
     const double step = high / kActivationSteps;
     double sum = 0;
     for (size_t bin = 0; bin < Histogram::kNumBins; ++bin) {
-      const double value = values.middle(bin);
+      const double value = values.center(bin);
       const double nearest = std::clamp(std::round(value / step), 0.0, 127.0) * step;
       sum += values.counts()[bin] * (value - nearest) * (value - nearest);
     }
