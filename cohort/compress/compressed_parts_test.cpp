@@ -17,7 +17,6 @@
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/model_file.h"
 #include "cohort/data/source/description_json.h"
-#include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/infer/trained_model.h"
 #include "cohort/models/layers/ghost_batch_norm.h"

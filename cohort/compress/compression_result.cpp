@@ -31,7 +31,6 @@
 #include "cohort/base/text/text.h"
 #include "cohort/compress/compressed_parts.h"
 #include "cohort/infer/evaluate_trained.h"
-#include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/report/draw/page.h"

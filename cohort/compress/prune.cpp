@@ -15,7 +15,6 @@
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/smaller_model.h"
 #include "cohort/infer/evaluate_trained.h"
-#include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/job/specs/pruning.h"
 #include "cohort/models/registry.h"

@@ -27,7 +27,6 @@
 #include "cohort/data/source/source.h"
 #include "cohort/infer/compressed/compressed_model.h"
 #include "cohort/infer/evaluate_trained.h"
-#include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/train/model/batch_tensors.h"
 

@@ -12,7 +12,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/data/model/model_options.h"
 #include "cohort/infer/compressed/compressed_model.h"
-#include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
@@ -34,7 +33,7 @@ void read_all(const TrainedFile& file, const std::vector<NamedTensor>& tensors, 
 
 }  // namespace
 
-/// find_model() would suggest another name; here the name is right and the program is not.
+/// Not by find_model(), which would suggest another name.
 void check_is_known(const TrainedFile& file) {
   const std::string name = parse_model(file.config().model).name;
   if (registered_models().contains(name)) return;
@@ -53,7 +52,7 @@ std::shared_ptr<LayerGraph> restore_model(const TrainedFile& file, const DataSha
   std::set<std::string> left(names.begin(), names.end());
   std::map<std::string, std::string> aliases;
   if (file.compressed()) {
-    distinct_parameters(*model, &aliases);  // Tied weights are layers of their own that stay.
+    distinct_parameters(*model, &aliases);  // Only collects the aliases: layers with tied weights stay as they are.
     make_compressed(*model, *file.compressed(), [&](const std::string& name, DType dtype, const std::vector<int64_t>& shape, void* to) {
       file.read(name, dtype, shape, to);
       left.erase(name);
@@ -85,7 +84,7 @@ at::Tensor TrainedModel::operator()(const at::Tensor& input) const {
 
 at::Tensor TrainedModel::normalised(const at::Tensor& raw) const {
   if (data_.mean.empty()) return raw.to(at::kFloat);
-  // Per channel where there are several: against {samples, channels, ...}.
+  // Broadcast against {samples, channels, ...}.
   std::vector<int64_t> sizes(data_.shape.size(), 1);
   sizes.front() = static_cast<int64_t>(data_.mean.size());
   const at::TensorOptions options = at::TensorOptions().dtype(at::kDouble).device(raw.device());

@@ -304,7 +304,7 @@ def test_predict_pictures_and_text():
         refused(["predict", folder / "run", pictures, data / "train-labels-idx1-ubyte"], "train-labels-idx1-ubyte")
         write_idx(data, "large", 2, 9, 5)
         refused(["predict", folder / "run", pictures, data / "large-images-idx3-ubyte"], "[1, 9, 9]", "[1, 8, 8]")
-        refused(["sample", folder / "run"], "is no model of text")
+        refused(["sample", folder / "run"], "is not a model of text")
 
         train(folder / "text", *TEXT, "--steps", "20")
         answers = run_ok(["predict", folder / "text", "ab", "a" * 30, "--json"])
