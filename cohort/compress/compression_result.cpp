@@ -71,8 +71,6 @@ std::string error_text(double error, bool regression) {
   return regression ? with_digits("%.4f", error) : with_digits("%.2f %%", 100 * error);
 }
 
-Json number_or_null(const std::optional<int64_t>& number) { return number ? Json(*number) : Json(nullptr); }
-
 struct Comparison {
   const char *better, *worse;
 };
@@ -156,26 +154,19 @@ std::vector<Json> layer_lines(const CompressionResult& result) {
 }
 
 Json result_line(const CompressionResult& result) {
-  const MeasuredModel &original = result.original, &compressed = result.compressed;
-  Json line = {{"event", "compress"},
-               {"method", result.method},
-               {"step", result.step},
-               {"val_samples", result.validation_samples},
-               {"val_loss", finite_json(compressed.loss)},
-               {"original_val_loss", finite_json(original.loss)},
-               {"val_error", finite_json(compressed.error)},
-               {"original_val_error", finite_json(original.error)},
-               {"bytes", compressed.bytes},
-               {"original_bytes", original.bytes},
-               {"seconds_batch_1", compressed.seconds_batch_1},
-               {"original_seconds_batch_1", original.seconds_batch_1},
-               {"seconds_batch_64", compressed.seconds_batch_64},
-               {"original_seconds_batch_64", original.seconds_batch_64},
-               {"instructions", number_or_null(compressed.instructions)},
-               {"original_instructions", number_or_null(original.instructions)},
-               {"memory_bytes", compressed.memory_bytes},
-               {"original_memory_bytes", original.memory_bytes},
-               {"out", result.out}};
+  Json line = {{"event", "compress"}, {"method", result.method}, {"step", result.step}, {"val_samples", result.validation_samples}};
+  const auto add_both = [&](const std::string& key, const auto& value) {
+    line[key] = value(result.compressed);
+    line["original_" + key] = value(result.original);
+  };
+  add_both("val_loss", [](const MeasuredModel& model) { return finite_json(model.loss); });
+  add_both("val_error", [](const MeasuredModel& model) { return finite_json(model.error); });
+  add_both("bytes", [](const MeasuredModel& model) { return model.bytes; });
+  add_both("seconds_batch_1", [](const MeasuredModel& model) { return model.seconds_batch_1; });
+  add_both("seconds_batch_64", [](const MeasuredModel& model) { return model.seconds_batch_64; });
+  add_both("instructions", [](const MeasuredModel& model) { return model.instructions ? Json(*model.instructions) : Json(nullptr); });
+  add_both("memory_bytes", [](const MeasuredModel& model) { return model.memory_bytes; });
+  line["out"] = result.out;
   if (result.tuned) {
     line["tuned_val_loss"] = finite_json(result.tuned->loss);
     line["tuned_val_error"] = finite_json(result.tuned->error);
@@ -233,16 +224,21 @@ report::Table layers_table(const CompressionResult& result) {
 
 }  // namespace
 
+std::string compression_page(const std::string& title, const std::string& headline, const std::string& content) {
+  return report::study_document(
+      title,
+      concat("<header>\n<div class=\"top\"><span class=\"brand\">Cohort</span><span>compression</span></div>\n<h1>", escape_html(title),
+             "</h1>\n", headline.empty() ? "" : concat("<p>", escape_html(headline), "</p>\n"), "</header>\n", content, "</main>\n"));
+}
+
 std::string result_page(const CompressionResult& result, bool regression, const std::string& headline) {
-  std::string body = concat("<header>\n<div class=\"top\"><span class=\"brand\">Cohort</span><span>compression</span></div>\n<h1>",
-                            escape_html(result.method), "</h1>\n<p>", escape_html(headline), "</p>\n</header>\n<main>\n");
-  body += report::section("models", "Both models", "Seconds are medians of a forward; the two models run in alternation.",
-                          report::table(models_table(result, regression), "both models"));
+  std::string body = report::section("models", "Both models", "Seconds are medians of a forward; the two models run in alternation.",
+                                     report::table(models_table(result, regression), "both models"));
   if (!result.layers.empty())
     body += report::section("layers", "Layer by layer",
                             cost_heading(result) == "loss" ? "loss: its increase where only this layer is compressed." : "",
                             report::table(layers_table(result), "layer by layer"));
-  return report::study_document(result.method, body + "</main>\n");
+  return compression_page(result.method, headline, "<main>\n" + body);
 }
 
 namespace {

@@ -60,6 +60,9 @@ Json result_line(const CompressionResult& result);
 std::string result_table(const CompressionResult& result, bool regression);
 std::string result_page(const CompressionResult& result, bool regression, const std::string& headline);
 
+/// HTML page with a title and a headline, which may be empty, before `content`, which opens <main>.
+std::string compression_page(const std::string& title, const std::string& headline, const std::string& content);
+
 class LayerGraph;
 
 /// A model and the file that it was read from.

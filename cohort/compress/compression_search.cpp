@@ -132,11 +132,8 @@ std::string tried_page(const std::vector<TriedCompression>& tried, std::optional
   chart.series = series_of(tried);
   chart.note = "Hollow: outside the limits. The dashed line is the Pareto front.";
   chart.description = concat(tried.size(), " compressed models: error against file size.");
-  const std::string body = "<header>\n<div class=\"top\"><span class=\"brand\">Cohort</span><span>compression</span></div>\n<h1>" +
-                           report::escape_html(title) + "</h1>\n</header>\n" + report::mark_shapes() + "<main>\n" +
-                           report::section("search", "Everything tried", "", report::study_chart(chart) + "\n" + table_of(tried, taken)) +
-                           "</main>\n";
-  return report::study_document(title, body);
+  const std::string content = report::study_chart(chart) + "\n" + table_of(tried, taken);
+  return compression_page(title, "", report::mark_shapes() + "<main>\n" + report::section("search", "Everything tried", "", content));
 }
 
 }  // namespace cohort

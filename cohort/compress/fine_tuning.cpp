@@ -92,27 +92,21 @@ Config fine_tuning_config(const TrainedFile& file, const FineTuningRequest& requ
   return config;
 }
 
-bool has_begun(const Config& config) {
-  std::error_code ignored;
-  if (!holds_run(config.run) && !fs::exists(config.run + "/config.toml", ignored)) return false;
-  check_same_training(config);
-  Config held;
-  held.run = config.run;
-  held.resume_auto = true;
-  if (!RunFolder(held).goes_on()) return false;
-  if (!Checkpoint::open_latest(config.run + "/checkpoints"))
-    fail(ErrorCode::kBadInput, "--run ", config.run,
-         " holds this training, but no checkpoint that can be read; remove it, or give another --run");
-  return true;
-}
-
 FineTuningState find_fine_tuning(const Config& config) {
   std::error_code ignored;
   if (fs::exists(config.run, ignored) && !fs::is_directory(config.run, ignored))
     fail(ErrorCode::kBadInput, "--run ", config.run, " exists and is not a folder; give another --run");
-  if (!has_begun(config)) return FineTuningState::kNew;
+  if (!holds_run(config.run) && !fs::exists(config.run + "/config.toml", ignored)) return FineTuningState::kNew;
+  check_same_training(config);
+  Config held;
+  held.run = config.run;
+  held.resume_auto = true;
+  if (!RunFolder(held).goes_on()) return FineTuningState::kNew;
   const std::optional<Checkpoint> newest = Checkpoint::open_latest(config.run + "/checkpoints");  // The one that --resume takes.
-  return newest && newest->step() >= config.steps ? FineTuningState::kDone : FineTuningState::kBegun;
+  if (!newest)
+    fail(ErrorCode::kBadInput, "--run ", config.run,
+         " holds this training, but no checkpoint that can be read; remove it, or give another --run");
+  return newest->step() >= config.steps ? FineTuningState::kDone : FineTuningState::kBegun;
 }
 
 std::vector<std::string> words_of_fine_tuning(const Config& config, FineTuningState state) {

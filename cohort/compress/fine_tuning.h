@@ -32,17 +32,14 @@ Config fine_tuning_config(const TrainedFile& file, const FineTuningRequest& requ
 /// The folder of the training.
 std::string fine_tuning_folder(const TrainedFile& file, const FineTuningRequest& request);
 
-/// Whether config.run has a checkpoint to resume from; the remains of a training that ended before its first checkpoint are deleted.
-/// Error(kBadInput) where the folder holds a run with other settings (except those of workers, layout, output and checkpoints), other files
-/// or no readable checkpoint, or is in use.
-bool has_begun(const Config& config);
-
 enum class FineTuningState {
   kNew,    ///< Nothing to resume.
   kBegun,  ///< Ended before its last step; can be resumed.
   kDone,
 };
-/// State of the training in config.run. Deletes and refuses as has_begun() does.
+/// State of the training in config.run; the remains of one that ended before its first checkpoint are deleted. Error(kBadInput) where the
+/// folder holds a run with other settings (except those of workers, layout, output and checkpoints), other files or no readable checkpoint,
+/// or is in use.
 FineTuningState find_fine_tuning(const Config& config);
 
 /// Command line of the training without the program's name: `train` with every setting, or `train --run DIR --resume`.

@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -51,12 +53,6 @@ bool is_idx(const std::string& path) {
   return (head[0] == '\x1f' && head[1] == '\x8b') || (head[0] == 0 && head[1] == 0 && head[2] == 8 && head[3] == 3);
 }
 
-int64_t elements_of(const DataDescription& description) {
-  int64_t elements = 1;
-  for (const int64_t size : description.shape) elements *= size;
-  return elements;
-}
-
 bool read_line(std::istream& in, std::string& line) {
   line.clear();
   std::streambuf& bytes = *in.rdbuf();
@@ -72,11 +68,10 @@ bool read_line(std::istream& in, std::string& line) {
 }
 
 InputSource single_input(NamedInput made) {
-  auto left = std::make_shared<std::optional<NamedInput>>(std::move(made));
-  return [left](NamedInput& input) {
-    if (!*left) return false;
-    input = std::move(**left);
-    left->reset();
+  return [left = std::optional(std::move(made))](NamedInput& input) mutable {
+    if (!left) return false;
+    input = std::move(*left);
+    left.reset();
     return true;
   };
 }
@@ -121,20 +116,18 @@ class Inputs {
 
   /// Opens a source for each line of standard input.
   InputSource lines(const std::function<InputSource(const std::string&, const std::string&)>& source_of_line) {
-    auto current = std::make_shared<InputSource>();
-    auto number = std::make_shared<int64_t>(0);
-    return [this, source_of_line, current, number](NamedInput& input) {
+    return [this, source_of_line, current = InputSource(), number = int64_t{0}](NamedInput& input) mutable {
       std::string line;
-      while (!*current || !(*current)(input)) {
+      while (!current || !current(input)) {
         int64_t first_empty = 0;
         do {
           if (!read_line(standard_input_, line)) return false;
-          ++*number;
-          if (line.empty() && first_empty == 0) first_empty = *number;
+          ++number;
+          if (line.empty() && first_empty == 0) first_empty = number;
         } while (line.empty());
         if (first_empty > 0)
           log_warning(concat("stdin:", first_empty, " is an empty line, which gets no prediction; the others keep their numbers"));
-        *current = source_of_line(line, concat("stdin:", *number));
+        current = source_of_line(line, concat("stdin:", number));
       }
       return true;
     };
@@ -156,14 +149,18 @@ class Inputs {
     if (shape.input != description_.shape)
       fail(ErrorCode::kBadInput, path, " has pictures of ", shape_text(shape.input), ", and the training had ",
            shape_text(description_.shape));
-    auto at = std::make_shared<int64_t>(0);
-    return [this, path, pixels, at, count = images.count, elements = elements_of(description_)](NamedInput& input) {
-      if (*at == count) return false;
+    return samples(path, images.count, [pixels](int64_t element) { return pixels->values.data()[element] / 255.0; });
+  }
+
+  /// Inputs "path:0", "path:1", ... of a file that stores its samples one behind the other; `element` gives a number of the file.
+  InputSource samples(const std::string& path, int64_t count, const std::function<double(int64_t)>& element) const {
+    const int64_t elements = std::accumulate(description_.shape.begin(), description_.shape.end(), int64_t{1}, std::multiplies<int64_t>());
+    return [this, path, count, element, elements, index = int64_t{0}](NamedInput& input) mutable {
+      if (index == count) return false;
       std::vector<double> numbers(static_cast<size_t>(elements));
-      const uint8_t* const bytes = pixels->values.data() + *at * elements;
-      for (int64_t i = 0; i < elements; ++i) numbers[static_cast<size_t>(i)] = bytes[i] / 255.0;
-      input = {.name = concat(path, ":", *at), .encoded = encode_numbers(description_, numbers, path)};
-      ++*at;
+      for (int64_t i = 0; i < elements; ++i) numbers[static_cast<size_t>(i)] = element(index * elements + i);
+      const std::string name = concat(path, ":", index++);
+      input = {.name = name, .encoded = encode_numbers(description_, numbers, name)};
       return true;
     };
   }
@@ -181,14 +178,13 @@ class Inputs {
       check_is_file(path);
       reader = std::make_shared<CsvReader>(path);
     }
-    auto any = std::make_shared<bool>(false);
-    return [this, reader, any](NamedInput& input) {
+    return [this, reader, has_rows = false](NamedInput& input) mutable {
       TableRow row;
       if (!reader->next(row)) {
-        if (!*any) fail(ErrorCode::kBadInput, reader->path(), " has a header and no row: there is nothing to predict");
+        if (!has_rows) fail(ErrorCode::kBadInput, reader->path(), " has a header and no row: there is nothing to predict");
         return false;
       }
-      *any = true;
+      has_rows = true;
       const std::string name = concat(reader->path(), ":", row.line);
       if (!row.fault.empty()) fail(ErrorCode::kBadInput, name, ": ", row.fault);
       input = {.name = name, .encoded = encode_row(description_, reader->header(), row.fields, name)};
@@ -214,17 +210,12 @@ class Inputs {
     if (array->shape != many)
       fail(ErrorCode::kBadInput, path, " has the shape ", shape_text(array->shape), ", and a sample of the training ",
            shape_text(description_.shape), "; give one sample, or several along a new first dimension");
-    auto at = std::make_shared<int64_t>(0);
-    return [this, path, array, at, is_one, elements = elements_of(description_)](NamedInput& input) {
-      if (*at == (is_one ? 1 : array->shape.front())) return false;
-      std::vector<double> numbers(static_cast<size_t>(elements));
-      for (int64_t i = 0; i < elements; ++i)
-        numbers[static_cast<size_t>(i)] = number_of(array->dtype, array->data.data(), *at * elements + i);
-      const std::string name = is_one ? path : concat(path, ":", *at);
-      input = {.name = name, .encoded = encode_numbers(description_, numbers, name)};
-      ++*at;
-      return true;
-    };
+    const auto element = [array](int64_t index) { return number_of(array->dtype, array->data.data(), index); };
+    if (!is_one) return samples(path, array->shape.front(), element);
+    NamedInput input;
+    samples(path, 1, element)(input);
+    input.name = path;
+    return single_input(std::move(input));
   }
 
   InputSource numbers_of_line(const std::string& line, const std::string& name) const {

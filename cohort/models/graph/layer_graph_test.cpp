@@ -212,7 +212,7 @@ TEST_CASE("a layer that cannot be is refused with its name") {
   CHECK(message("a", {}) == "layer 1: the name 'a' is already taken by another layer of this model");
   CHECK(message("b.c", {}).find("without dots") != std::string::npos);
   CHECK(message("", {}).find("non-empty") != std::string::npos);
-  CHECK(message("b", {1}).find("layer 'b': input 1 is no earlier layer") != std::string::npos);
+  CHECK(message("b", {1}).find("layer 'b': input 1 is not an earlier layer") != std::string::npos);
   CHECK(message("b", {-2}).find("input -2") != std::string::npos);
   CHECK_THROWS_AS(graph.add_layer("b", "none", nullptr, nullptr, {}), cohort::Error);
   CHECK(graph.layers().size() == 1);

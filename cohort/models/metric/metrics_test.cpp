@@ -84,7 +84,7 @@ TEST_CASE("named metrics: what is none, or not of these data, is refused") {
   CHECK(named_metrics("", kClasses).empty());
   CHECK(named_metrics("f1, perplexity", kClasses).size() == 2);
   CHECK(refusal("f2", kClasses).find("did you mean 'f1'") != std::string::npos);
-  CHECK(refusal("f1,", kClasses).find("is no metric") != std::string::npos);
+  CHECK(refusal("f1,", kClasses).find("is not a metric") != std::string::npos);
   CHECK(refusal("f1,f1", kClasses).find("twice") != std::string::npos);
   CHECK(refusal("mae", kClasses).find("these data have classes") != std::string::npos);
   CHECK(refusal("f1", kNumbers).find("numbers to predict") != std::string::npos);
