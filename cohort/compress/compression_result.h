@@ -27,8 +27,6 @@ struct CompressedLayerResult {
   int64_t bytes = 0, original_bytes = 0;     ///< Size of its tensors.
   std::optional<double> loss_increase = {};  ///< On the calibration samples with only this layer compressed; none where not measured.
   std::optional<double> sparsity = {};       ///< Fraction of weights that are zero, or of channels removed; only after pruning.
-};  ///< On the calibration samples, where it alone was compressed; none for what was not tried.
-std::optional<double> sparsity = {};  ///< Of pruning: part of its weights that is zero, or of its channels that went.
 };
 
 /// Measurements of the original or of the compressed model.
@@ -62,8 +60,6 @@ std::string result_page(const CompressionResult& result, bool regression, const 
 
 /// HTML page with a title and a headline, which may be empty, before `content`, which opens <main>.
 std::string compression_page(const std::string& title, const std::string& headline, const std::string& content);
-
-class LayerGraph;
 
 /// A model and the file that it was read from.
 struct LoadedModel {

@@ -22,7 +22,6 @@ struct TrainedEvaluation {
 TrainedEvaluation evaluate_trained(const TrainedFile& file, const DataDescription& trained, const DataSource& source, int threads,
                                    const std::string& metrics = "");
 
-class LayerGraph;
 /// evaluate_trained() for a model that was already restored from the file, with LibTorch's current number of threads.
 TrainedEvaluation evaluate_restored(const TrainedFile& file, LayerGraph& model, const DataSource& source, const std::string& metrics = "");
 /// Sets LibTorch's threads as evaluate_trained() does.

@@ -44,8 +44,6 @@ struct Prediction {
   std::vector<double> values;        ///< Regression: one a target, in the units of the data. Labels: the probability of each.
 };
 
-class LayerGraph;
-
 /// For one thread.
 class Predictor {
  public:

@@ -65,6 +65,7 @@ class TrainedFile {
 };
 
 class LayerGraph;
+// Defined in trained_model.cpp.
 /// Error(kBadInput) where this program does not have the file's model.
 void check_is_known(const TrainedFile& file);
 /// The model in eval mode with the file's weights. Error(kBadInput) where this program does not have it, or tensors differ from the file's.

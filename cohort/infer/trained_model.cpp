@@ -18,21 +18,8 @@
 #include "cohort/models/loss/losses.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/train/model/checkpoint_pieces.h"
 
 namespace cohort {
-namespace {
-
-void read_all(const TrainedFile& file, const std::vector<NamedTensor>& tensors, std::set<std::string>& left) {
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.is_contiguous()) fail(ErrorCode::kBadInput, "tensor ", name, " of the model is not contiguous; loading needs it to be");
-    file.read(name, dtype_of_tensor(name, tensor), tensor.sizes().vec(), tensor.data_ptr());
-    left.erase(name);
-  }
-}
-
-}  // namespace
-
 /// Not by find_model(), which would suggest another name.
 void check_is_known(const TrainedFile& file) {
   const std::string name = parse_model(file.config().model).name;
@@ -51,21 +38,17 @@ std::shared_ptr<LayerGraph> restore_model(const TrainedFile& file, const DataSha
   const std::vector<std::string> names = file.tensor_names();
   std::set<std::string> left(names.begin(), names.end());
   std::map<std::string, std::string> aliases;
-  if (file.compressed()) {
-    distinct_parameters(*model, &aliases);  // Only collects the aliases: layers with tied weights stay as they are.
-    make_compressed(*model, *file.compressed(), [&](const std::string& name, DType dtype, const std::vector<int64_t>& shape, void* to) {
-      file.read(name, dtype, shape, to);
-      left.erase(name);
-    });
-  } else {
-    read_all(file, distinct_parameters(*model, &aliases), left);
-    read_all(file, distinct_buffers(*model, &aliases), left);
-  }
+  distinct_parameters(*model, &aliases);
+  distinct_buffers(*model, &aliases);
+  const auto read = [&](const std::string& name, DType dtype, const std::vector<int64_t>& sizes, void* destination) {
+    file.read(name, dtype, sizes, destination);
+    left.erase(name);
+  };
+  make_compressed(*model, file.compressed() ? *file.compressed() : CompressedForm(), read);
   for (const auto& [alias, name] : aliases) left.erase(alias);
   if (!left.empty())
     fail(ErrorCode::kBadInput, file.path(), " holds the tensor ", *left.begin(), ", which model ", file.config().model,
          " does not have here; it was trained by another model of that name");
-  model->eval();
   return model;
 }
 

@@ -67,8 +67,8 @@ bool has_int8_kernel(const torch::nn::Conv2dImpl& conv);
 /// left + right, of int8 tensors.
 at::Tensor int8_sum(const at::Tensor& left, const at::Tensor& right, const CompressedLayer& how);
 
-/// Replaces layers of `model`, whose weights may be any, by the int8 kernels of `form` and reads all other tensors, decoding codes. The
-/// model is then in eval mode and cannot be trained. Error(kBadInput) where form and model do not belong together.
+/// Replaces layers of `model`, whose weights may be any, by the int8 kernels of `form`, and reads all other tensors, decoding codes. The
+/// model is then in eval mode and, unless `form` is empty, cannot be trained. Error(kBadInput) where form and model do not belong together.
 void make_compressed(LayerGraph& model, const CompressedForm& form, const ReadTensor& read);
 
 }  // namespace cohort
