@@ -29,7 +29,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/compress/compressed_parts.h"
+#include "cohort/compress/compressed_content.h"
 #include "cohort/infer/evaluate_trained.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/models/graph/layer_graph.h"
@@ -373,15 +373,15 @@ Restored restore_and_evaluate(const TrainedFile& file, const std::shared_ptr<con
 
 }  // namespace
 
-void measure_and_write(const LoadedModel& original, const LoadedModel& compressed, CompressedParts& parts, const DataSource& validation,
+void measure_and_write(const LoadedModel& original, const LoadedModel& compressed, CompressedContent& content, const DataSource& validation,
                        CompressionResult& result) {
   measure_forwards(original.model, compressed.model, validation, result);
   result.original.bytes = bytes_of_export(original.model, metadata_of_export(original.file));
   FileMetadata metadata = metadata_of_export(compressed.file);
   metadata[exported::kValLoss] = finite_json(result.compressed.loss).dump();
   metadata[exported::kValError] = finite_json(result.compressed.error).dump();
-  parts.form.method = result.method;
-  result.compressed.bytes = write_compressed_file(result.out, parts, std::move(metadata));
+  content.form.method = result.method;
+  result.compressed.bytes = write_compressed_file(result.out, content, std::move(metadata));
   measure_memory(original.file, TrainedFile::open(result.out), validation, result);
 }
 

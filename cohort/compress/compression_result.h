@@ -66,10 +66,10 @@ struct LoadedModel {
   const TrainedFile& file;
   LayerGraph& model;
 };
-struct CompressedParts;
-/// Measures speed and memory of both models on `validation`, writes `parts` to result.out with the header of compressed.file, and fills in
-/// what `result` lacks. The caller has set losses, errors, method and out.
-void measure_and_write(const LoadedModel& original, const LoadedModel& compressed, CompressedParts& parts, const DataSource& validation,
+struct CompressedContent;
+/// Measures speed and memory of both models on `validation`, writes `content` to result.out with the header of compressed.file, and fills
+/// in what `result` lacks. The caller has set losses, errors, method and out.
+void measure_and_write(const LoadedModel& original, const LoadedModel& compressed, CompressedContent& content, const DataSource& validation,
                        CompressionResult& result);
 
 /// Result of `cohort compress distill`: teacher and student on `validation`, each with the normalisation of its own training. `threads` as

@@ -11,7 +11,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/compress/compressed_parts.h"
+#include "cohort/compress/compressed_content.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/smaller_model.h"
 #include "cohort/infer/evaluate_trained.h"
@@ -48,15 +48,15 @@ void write_smaller_model(const TrainedFile& file, const DataDescription& trained
   const DataShape shape = shape_of(trained);
   const std::shared_ptr<LayerGraph> model = restore_model(file, shape), smaller = build_model(specification, shape, file.config().seed);
   take_channels(*model, *smaller, input_batch(samples, 0, 2));
-  CompressedParts parts;
+  CompressedContent content;
   const CompressionSource source{.model = smaller, .fresh = [&] { return build_model(specification, shape, 1); }};
-  complete(source, parts);
-  parts.form.method = "channels that stay, not trained yet";
+  build_compressed(source, content);
+  content.form.method = "channels that stay, not trained yet";
   FileMetadata metadata = metadata_of_export(file);
   metadata[exported::kModel] = specification;
   metadata.erase(exported::kValLoss);
   metadata.erase(exported::kValError);
-  write_compressed_file(out, parts, std::move(metadata));
+  write_compressed_file(out, content, std::move(metadata));
 }
 
 void check_has_matrices(const TrainedFile& file, const DataShape& shape, const std::string& how) {
@@ -76,10 +76,10 @@ std::pair<int64_t, int64_t> count_zeros(const torch::nn::Module& module) {
   return {all, zeros};
 }
 
-CompressedLayerResult sparse_layer_result(const LayerGraph::Layer& layer, const CompressedParts& parts) {
+CompressedLayerResult sparse_layer_result(const LayerGraph::Layer& layer, const CompressedContent& content) {
   CompressedLayerResult result{.layer = layer.name, .kind = layer.kind, .done = "unchanged"};
   if (!layer.module) return result;
-  result.bytes = layer_bytes(parts, layer.name);
+  result.bytes = layer_bytes(content, layer.name);
   const auto [all, zeros] = count_zeros(*layer.module);
   if (all == 0) return result;
   result.sparsity = static_cast<double>(zeros) / static_cast<double>(all);
@@ -109,12 +109,12 @@ CompressedLayerResult cut_layer_result(const LayerGraph::Layer& layer, const Lay
   return result;
 }
 
-std::vector<CompressedLayerResult> pruned_layer_results(const LayerGraph& original, const LayerGraph& model, const CompressedParts& parts,
-                                                        bool is_channel) {
+std::vector<CompressedLayerResult> pruned_layer_results(const LayerGraph& original, const LayerGraph& model,
+                                                        const CompressedContent& content, bool is_channel) {
   std::vector<CompressedLayerResult> results;
   for (size_t i = 0; i < model.layers().size(); ++i) {
     const LayerGraph::Layer &layer = model.layers()[i], &before = original.layers()[i];
-    results.push_back(is_channel ? cut_layer_result(layer, before) : sparse_layer_result(layer, parts));
+    results.push_back(is_channel ? cut_layer_result(layer, before) : sparse_layer_result(layer, content));
     results.back().original_bytes = module_bytes(before.module.get());
   }
   return results;
@@ -134,17 +134,17 @@ CompressionResult write_pruned(const TrainedFile& file, const TrainedFile& prune
     fail(ErrorCode::kBadInput, pruned.path(), " holds another model than ", file.path());
   CompressionResult result{
       .method = "prune " + request.how(), .out = out, .step = pruned.step(), .validation_samples = validation.num_samples()};
-  CompressedParts parts = request.is_channel() ? CompressedParts() : sparse_parts(*model);
+  CompressedContent content = request.is_channel() ? CompressedContent() : compress_sparse(*model);
   const CompressionSource source{.model = model, .fresh = [&] { return restore_model(pruned, shape); }};
-  const std::shared_ptr<LayerGraph> loaded = complete(source, parts);
+  const std::shared_ptr<LayerGraph> loaded = build_compressed(source, content);
   progress("validation data");
   const Evaluation before = evaluate_restored(file, *original, validation).found,
                    after = evaluate_restored(pruned, *loaded, validation).found;
   result.original = {.loss = before.loss, .error = before.error};
   result.compressed = {.loss = after.loss, .error = after.error};
-  result.layers = pruned_layer_results(*original, *loaded, parts, request.is_channel());
+  result.layers = pruned_layer_results(*original, *loaded, content, request.is_channel());
   progress("latency");
-  measure_and_write({file, *original}, {pruned, *loaded}, parts, validation, result);
+  measure_and_write({file, *original}, {pruned, *loaded}, content, validation, result);
   return result;
 }
 

@@ -22,7 +22,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/compress/compressed_parts.h"
+#include "cohort/compress/compressed_content.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/data/source/source.h"
 #include "cohort/infer/compressed/compressed_model.h"
@@ -84,18 +84,18 @@ class Quantisation {
     measure_sensitivity(chosen);
     report_progress("validation data");
     const Evaluation original = evaluate_restored(original_, *original_model_, validation_).found;
-    CompressedParts parts;
+    CompressedContent content;
     std::shared_ptr<LayerGraph> model;
-    const Evaluation found = choose(original, chosen, parts, model);
+    const Evaluation found = choose(original, chosen, content, model);
     result.original = {.loss = original.loss, .error = original.error};
     if (is_tuned_) {
       const Evaluation floats = evaluate_restored(file_, *source_.model, validation_).found;
       result.tuned = MeasuredModel{.loss = floats.loss, .error = floats.error};
     }
     result.compressed = {.loss = found.loss, .error = found.error};
-    result.layers = layer_results(chosen, parts);
+    result.layers = layer_results(chosen, content);
     report_progress("latency");
-    measure_and_write({original_, *original_model_}, {file_, *model}, parts, validation_, result);
+    measure_and_write({original_, *original_model_}, {file_, *model}, content, validation_, result);
     return result;
   }
 
@@ -139,14 +139,15 @@ class Quantisation {
            scales_.of(source_.model->layers()[index].inputs[0]) && scales_.of(static_cast<int>(facts.last(index)));
   }
 
-  CompressedParts parts_of(const LayerSet& chosen) const {
+  CompressedContent compress_layers(const LayerSet& chosen) const {
     LayerSet computed, coded;
     for (const size_t layer : chosen) (computes_in_int8(layer) ? computed : coded).insert(layer);
-    CompressedParts parts = request_.scheme == "static" ? static_parts(source_, scales_, computed) : dynamic_parts(source_, computed);
-    CompressedParts weights = coded_parts(source_, coded, request_.bits, request_.bits == 4 ? request_.group : 0);
-    parts.form.tensors.merge(weights.form.tensors);
-    parts.tensors.merge(weights.tensors);
-    return parts;
+    CompressedContent content =
+        request_.scheme == "static" ? compress_static(source_, scales_, computed) : compress_dynamic(source_, computed);
+    CompressedContent weights = compress_weights(source_, coded, request_.bits, request_.bits == 4 ? request_.group : 0);
+    content.form.tensors.merge(weights.form.tensors);
+    content.tensors.merge(weights.tensors);
+    return content;
   }
 
   double calibration_loss(LayerGraph& model) const { return evaluate_restored(file_, model, *calibration_).found.loss; }
@@ -155,20 +156,20 @@ class Quantisation {
     const double original = calibration_loss(*source_.model);
     for (const size_t layer : chosen) {
       report_progress(concat("sensitivity of ", source_.model->layers()[layer].name));
-      CompressedParts parts = parts_of({layer});
-      const double loss = calibration_loss(*complete(source_, parts));
+      CompressedContent content = compress_layers({layer});
+      const double loss = calibration_loss(*build_compressed(source_, content));
       loss_increase_[layer] = std::isnan(loss) ? std::numeric_limits<double>::infinity() : loss - original;
     }
   }
 
-  Evaluation choose(const Evaluation& original, LayerSet& chosen, CompressedParts& parts, std::shared_ptr<LayerGraph>& model) const {
+  Evaluation choose(const Evaluation& original, LayerSet& chosen, CompressedContent& content, std::shared_ptr<LayerGraph>& model) const {
     const std::optional<double>& allowed = request_.max_error_increase;
     if (allowed && !original.has_error())
       fail(ErrorCode::kBadInput, "--max-error-increase: the loss of ", source_.model->title(),
            " is its own, so no error is known; leave it out");
     for (;;) {
-      parts = parts_of(chosen);
-      model = complete(source_, parts);
+      content = compress_layers(chosen);
+      model = build_compressed(source_, content);
       const Evaluation found = evaluate_restored(file_, *model, validation_).found;
       // 1e-12: errors are ratios of counts, and their difference is rounded.
       if (!allowed || found.error - original.error <= *allowed + 1e-12) return found;
@@ -199,7 +200,7 @@ class Quantisation {
     return request_.scheme == "dynamic" ? ": LibTorch has no dynamic int8 kernel for conv2d" : ": not all of its activations were finite";
   }
 
-  std::string description_of_layer(size_t index, const LayerSet& chosen, const CompressedParts& parts) const {
+  std::string description_of_layer(size_t index, const LayerSet& chosen, const CompressedContent& content) const {
     using Form = CompressedLayer::Form;
     const LayerFacts& facts = source_.facts[index];
     const std::string& name = source_.model->layers()[index].name;
@@ -207,9 +208,9 @@ class Quantisation {
       return concat("weights int", request_.bits, ", computes in floats", why_floats(facts));
     if (loss_increase_.contains(index) && !chosen.contains(index)) return "floats: too sensitive";
     if (is_weight_only()) return "unchanged";
-    const auto how =
-        std::find_if(parts.form.layers.begin(), parts.form.layers.end(), [&](const CompressedLayer& layer) { return layer.name == name; });
-    if (how == parts.form.layers.end()) return "floats";
+    const auto how = std::find_if(content.form.layers.begin(), content.form.layers.end(),
+                                  [&](const CompressedLayer& layer) { return layer.name == name; });
+    if (how == content.form.layers.end()) return "floats";
     switch (how->form) {
       case Form::kStatic:
       case Form::kSum: {
@@ -228,14 +229,14 @@ class Quantisation {
     return "";
   }
 
-  std::vector<CompressedLayerResult> layer_results(const LayerSet& chosen, const CompressedParts& parts) const {
+  std::vector<CompressedLayerResult> layer_results(const LayerSet& chosen, const CompressedContent& content) const {
     std::vector<CompressedLayerResult> results;
     for (size_t i = 0; i < source_.facts.size(); ++i) {
       const LayerGraph::Layer& layer = source_.model->layers()[i];
       CompressedLayerResult result{.layer = layer.name,
                                    .kind = layer.kind,
-                                   .done = description_of_layer(i, chosen, parts),
-                                   .bytes = layer_bytes(parts, layer.name),
+                                   .done = description_of_layer(i, chosen, content),
+                                   .bytes = layer_bytes(content, layer.name),
                                    .original_bytes = module_bytes(layer.module.get())};
       if (const auto found = loss_increase_.find(i); found != loss_increase_.end()) result.loss_increase = found->second;
       results.push_back(std::move(result));

@@ -41,7 +41,7 @@
 #include "cohort/base/files/safetensors.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/compress/compressed_parts.h"
+#include "cohort/compress/compressed_content.h"
 #include "cohort/compress/layer_facts.h"
 #include "cohort/data/model/model_options.h"
 #include "cohort/models/graph/layer_graph.h"

@@ -16,7 +16,7 @@
 //
 // Folding: a convolution w * x + b followed by factor * y + shift is the convolution (factor w) * x + (factor b + shift).
 // Cost: one pass over the weights of the chosen layers.
-#include "cohort/compress/compressed_parts.h"
+#include "cohort/compress/compressed_content.h"
 
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -42,77 +42,77 @@
 namespace cohort {
 namespace {
 
-void store_codes(CompressedParts& parts, const std::string& name, const at::Tensor& tensor, int bits = 8, int64_t group = 0) {
+void store_codes(CompressedContent& content, const std::string& name, const at::Tensor& tensor, int bits = 8, int64_t group = 0) {
   CodedTensor how{.shape = tensor.sizes().vec(), .bits = bits, .group = 0};
   if (group < how.columns()) how.group = group;
   const Codes codes = encode_rows(tensor, bits, how.group);
-  parts.form.tensors[name] = how;
-  parts.tensors[name] = codes.codes;
-  parts.tensors[name + ".scale"] = codes.scales;
+  content.form.tensors[name] = how;
+  content.tensors[name] = codes.codes;
+  content.tensors[name + ".scale"] = codes.scales;
 }
 
 }  // namespace
 
-CompressedParts dynamic_parts(const CompressionSource& source, const LayerSet& chosen) {
-  CompressedParts parts;
+CompressedContent compress_dynamic(const CompressionSource& source, const LayerSet& chosen) {
+  CompressedContent content;
   for (const size_t index : chosen) {
     const LayerGraph::Layer& layer = source.model->layers()[index];
-    parts.form.layers.push_back({.name = layer.name, .form = CompressedLayer::Form::kDynamic});
+    content.form.layers.push_back({.name = layer.name, .form = CompressedLayer::Form::kDynamic});
     std::vector<std::string> products = {"weight"};
     if (source.facts[index].does == LayerFacts::Does::kBlock) products = {"qkv.weight", "out.weight", "up.weight", "down.weight"};
-    for (const std::string& name : products) store_codes(parts, layer.name + "." + name, *layer.module->named_parameters().find(name));
+    for (const std::string& name : products) store_codes(content, layer.name + "." + name, *layer.module->named_parameters().find(name));
   }
-  return parts;
+  return content;
 }
 
-CompressedParts coded_parts(const CompressionSource& source, const LayerSet& chosen, int bits, int64_t group) {
-  CompressedParts parts;
+CompressedContent compress_weights(const CompressionSource& source, const LayerSet& chosen, int bits, int64_t group) {
+  CompressedContent content;
   for (const size_t index : chosen) {
     const LayerGraph::Layer& layer = source.model->layers()[index];
     for (const auto& parameter : layer.module->named_parameters())
       if (parameter.value().dim() >= 2 && parameter.value().scalar_type() == at::kFloat)
-        store_codes(parts, layer.name + "." + parameter.key(), parameter.value(), bits, group);
+        store_codes(content, layer.name + "." + parameter.key(), parameter.value(), bits, group);
   }
-  return parts;
+  return content;
 }
 
-CompressedParts sparse_parts(const LayerGraph& model) {
-  CompressedParts parts;
+CompressedContent compress_sparse(const LayerGraph& model) {
+  CompressedContent content;
   for (const auto& [name, tensor] : distinct_parameters(model)) {
     if (tensor.dim() < 2 || tensor.scalar_type() != at::kFloat || tensor.numel() == 0) continue;
     SparseValues sparse = encode_sparse(tensor);
     const int64_t kept = sparse.values.numel();
     if (sparse_bytes(tensor.numel(), kept) >= static_cast<int64_t>(tensor.nbytes())) continue;
-    parts.form.tensors[name] = {.shape = tensor.sizes().vec(), .bits = 32, .group = 0, .kept = kept};
-    parts.tensors[name] = std::move(sparse.values);
-    parts.tensors[name + ".mask"] = std::move(sparse.mask);
+    content.form.tensors[name] = {.shape = tensor.sizes().vec(), .bits = 32, .group = 0, .kept = kept};
+    content.tensors[name] = std::move(sparse.values);
+    content.tensors[name + ".mask"] = std::move(sparse.mask);
   }
-  return parts;
+  return content;
 }
 
-std::shared_ptr<LayerGraph> complete(const CompressionSource& source, CompressedParts& parts) {
+std::shared_ptr<LayerGraph> build_compressed(const CompressionSource& source, CompressedContent& content) {
   const std::map<std::string, at::Tensor> originals = named_tensors(*source.model);
   std::map<std::string, at::Tensor> read;
   std::shared_ptr<LayerGraph> model = source.fresh();
-  make_compressed(*model, parts.form, [&](const std::string& name, DType dtype, const std::vector<int64_t>& shape, void* destination) {
-    const auto made = parts.tensors.find(name);
+  make_compressed(*model, content.form, [&](const std::string& name, DType dtype, const std::vector<int64_t>& shape, void* destination) {
+    const auto made = content.tensors.find(name);
     const auto original = originals.find(name);
-    if (made == parts.tensors.end() && original == originals.end())
+    if (made == content.tensors.end() && original == originals.end())
       fail(ErrorCode::kBadInput, "the model has no tensor ", name, ", which its compressed form needs");
-    const at::Tensor tensor = (made != parts.tensors.end() ? made->second : original->second).detach().contiguous();
+    const at::Tensor tensor = (made != content.tensors.end() ? made->second : original->second).detach().contiguous();
     if (dtype_of_tensor(name, tensor) != dtype || tensor.sizes().vec() != shape)
       fail(ErrorCode::kBadInput, "tensor ", name, " is ", dtype_name(dtype_of_tensor(name, tensor)), " ", shape_text(tensor.sizes().vec()),
            ", and its compressed form needs ", dtype_name(dtype), " ", shape_text(shape));
     if (tensor.numel() > 0) std::memcpy(destination, tensor.data_ptr(), tensor.nbytes());
     read[name] = tensor;
   });
-  parts.tensors = std::move(read);
+  content.tensors = std::move(read);
   return model;
 }
 
-int64_t layer_bytes(const CompressedParts& parts, const std::string& layer) {
+int64_t layer_bytes(const CompressedContent& content, const std::string& layer) {
   int64_t bytes = 0;
-  for (const auto& [name, tensor] : parts.tensors)
+  for (const auto& [name, tensor] : content.tensors)
     if (name.starts_with(layer + ".")) bytes += static_cast<int64_t>(tensor.nbytes());
   return bytes;
 }
@@ -142,9 +142,9 @@ class StaticWalk {
   StaticWalk(const CompressionSource& source, const ActivationScales& scales, const LayerSet& chosen)
       : source_(source), scales_(scales), chosen_(chosen), is_int8_(source.facts.size()), is_absorbed_(source.facts.size()) {}
 
-  CompressedParts run() {
+  CompressedContent run() {
     for (size_t i = 0; i < source_.facts.size(); ++i) visit(i);
-    return std::move(parts_);
+    return std::move(content_);
   }
 
  private:
@@ -156,8 +156,8 @@ class StaticWalk {
   }
 
   CompressedLayer& add_layer(size_t index, Form form) {
-    parts_.form.layers.push_back({.name = layer(index).name, .form = form});
-    return parts_.form.layers.back();
+    content_.form.layers.push_back({.name = layer(index).name, .form = form});
+    return content_.form.layers.back();
   }
 
   void visit(size_t index) {
@@ -167,10 +167,10 @@ class StaticWalk {
       add_layer(index, Form::kAbsorbed);
       is_int8_[index] = is_int8_[static_cast<size_t>(layer(index).inputs[0])];
     } else if (is_chosen && facts.does == Does::kBlock) {
-      CompressedParts block = dynamic_parts(source_, {index});
-      parts_.form.layers.push_back(block.form.layers[0]);
-      parts_.form.tensors.merge(block.form.tensors);
-      parts_.tensors.merge(block.tensors);
+      CompressedContent block = compress_dynamic(source_, {index});
+      content_.form.layers.push_back(block.form.layers[0]);
+      content_.form.tensors.merge(block.form.tensors);
+      content_.tensors.merge(block.tensors);
     } else if (is_chosen && (facts.does == Does::kConvolution || facts.does == Does::kProduct)) {
       compress_weights(index);
     } else if (facts.does == Does::kSum && reads_int8(index) && scales_.of(static_cast<int>(facts.last(index)))) {
@@ -203,7 +203,7 @@ class StaticWalk {
     absorb(index);
     is_int8_[index] = !how.floats;
     if (facts.does == Does::kProduct)
-      store_codes(parts_, name + ".weight", static_cast<const torch::nn::LinearImpl&>(*layer(index).module).weight);
+      store_codes(content_, name + ".weight", static_cast<const torch::nn::LinearImpl&>(*layer(index).module).weight);
     else fold_convolution(index, name);
   }
 
@@ -225,20 +225,20 @@ class StaticWalk {
       weight = weight * factors.factor.view({-1, 1, 1, 1});
       bias = bias * factors.factor + factors.shift;
     }
-    store_codes(parts_, name + ".weight", weight);
-    parts_.tensors[name + ".bias"] = bias.contiguous();
+    store_codes(content_, name + ".weight", weight);
+    content_.tensors[name + ".bias"] = bias.contiguous();
   }
 
   const CompressionSource& source_;
   const ActivationScales& scales_;
   const LayerSet& chosen_;
-  CompressedParts parts_;
+  CompressedContent content_;
   std::vector<bool> is_int8_, is_absorbed_;
 };
 
 }  // namespace
 
-CompressedParts static_parts(const CompressionSource& source, const ActivationScales& scales, const LayerSet& chosen) {
+CompressedContent compress_static(const CompressionSource& source, const ActivationScales& scales, const LayerSet& chosen) {
   at::NoGradGuard no_grad;
   return StaticWalk(source, scales, chosen).run();
 }
@@ -261,9 +261,9 @@ FileMetadata metadata_of_export(const TrainedFile& file) {
   return metadata;
 }
 
-int64_t write_compressed_file(const std::string& out, const CompressedParts& parts, FileMetadata metadata) {
-  metadata[exported::kCompressed] = to_json(parts.form).dump();
-  return write_model_file(out, views_of(parts.tensors), metadata);
+int64_t write_compressed_file(const std::string& out, const CompressedContent& content, FileMetadata metadata) {
+  metadata[exported::kCompressed] = to_json(content.form).dump();
+  return write_model_file(out, views_of(content.tensors), metadata);
 }
 
 int64_t bytes_of_export(const LayerGraph& model, const FileMetadata& metadata) {

@@ -20,7 +20,7 @@ namespace cohort {
 
 class LayerGraph;
 
-struct CompressedParts {
+struct CompressedContent {
   CompressedForm form = {};
   std::map<std::string, at::Tensor> tensors = {};  ///< Keyed by the names in the file.
 };
@@ -37,20 +37,20 @@ using LayerSet = std::set<size_t>;
 
 // Each function compresses the layers `chosen`; all others keep their floats.
 /// Int8 convolutions, linear layers and sums with scales known beforehand; Transformer blocks with dynamic ones.
-CompressedParts static_parts(const CompressionSource& source, const ActivationScales& scales, const LayerSet& chosen);
+CompressedContent compress_static(const CompressionSource& source, const ActivationScales& scales, const LayerSet& chosen);
 /// Int8 matrix products of linear layers and Transformer blocks.
-CompressedParts dynamic_parts(const CompressionSource& source, const LayerSet& chosen);
+CompressedContent compress_dynamic(const CompressionSource& source, const LayerSet& chosen);
 /// Stores every matrix and kernel of the chosen layers as codes, which are decoded when the file is loaded.
-CompressedParts coded_parts(const CompressionSource& source, const LayerSet& chosen, int bits, int64_t group);
+CompressedContent compress_weights(const CompressionSource& source, const LayerSet& chosen, int bits, int64_t group);
 
 /// Every matrix and kernel that takes fewer bytes without its zeros.
-CompressedParts sparse_parts(const LayerGraph& model);
+CompressedContent compress_sparse(const LayerGraph& model);
 
-/// Builds the model as the loader does, and reduces `parts` to the tensors that it reads, which the file has to hold.
-std::shared_ptr<LayerGraph> complete(const CompressionSource& source, CompressedParts& parts);
+/// Builds the model as the loader does, and reduces `content` to the tensors that it reads, which the file has to hold.
+std::shared_ptr<LayerGraph> build_compressed(const CompressionSource& source, CompressedContent& content);
 
 /// Bytes of the tensors that the file holds for a layer.
-int64_t layer_bytes(const CompressedParts& parts, const std::string& layer);
+int64_t layer_bytes(const CompressedContent& content, const std::string& layer);
 /// Bytes of the parameters and buffers of a module; 0 for null.
 int64_t module_bytes(const torch::nn::Module* module);
 /// Parameters and buffers of a module by every name that they have.
@@ -63,7 +63,7 @@ using FileMetadata = std::map<std::string, std::string>;
 FileMetadata metadata_of_export(const TrainedFile& file);
 
 /// Writes `out` atomically and returns its bytes. Error(kFailed) where the system refuses; then no file is left.
-int64_t write_compressed_file(const std::string& out, const CompressedParts& parts, FileMetadata metadata);
+int64_t write_compressed_file(const std::string& out, const CompressedContent& content, FileMetadata metadata);
 /// Bytes of the file that `cohort checkpoint export` would write for the model.
 int64_t bytes_of_export(const LayerGraph& model, const FileMetadata& metadata);
 
