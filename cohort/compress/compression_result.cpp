@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/Logging.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <malloc.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -83,44 +84,36 @@ std::string times(double original, double compressed, const Comparison& words) {
                          : concat(with_digits("%.2f", 1 / factor), " x ", words.worse);
 }
 
-/// One row of the table of both models, or of the table of layers; not escaped.
-struct CompressionRow {
-  std::string name, original, compressed;
-  std::string change;     ///< For a layer: loss increase or sparsity, see cost_heading().
-  std::string done = {};  ///< Only for a layer.
-};
+using Row = std::vector<std::string>;
 
-std::vector<CompressionRow> result_rows(const CompressionResult& result, bool regression) {
+/// Name, original, compressed, change.
+std::vector<Row> result_rows(const CompressionResult& result, bool regression) {
   const MeasuredModel &original = result.original, &compressed = result.compressed;
-  const double change = compressed.error - original.error;
-  std::vector<CompressionRow> rows = {{concat("error, ", with_commas(result.validation_samples), " samples"),
-                                       error_text(original.error, regression), error_text(compressed.error, regression),
-                                       std::isnan(change) ? ""
-                                       : regression       ? with_digits("%+.4f", change)
-                                                          : with_digits("%+.2f points", 100 * change)},
-                                      {"loss", with_digits("%.5f", original.loss), with_digits("%.5f", compressed.loss),
-                                       with_digits("%+.5f", compressed.loss - original.loss)}};
-  if (result.tuned)
-    rows.insert(rows.begin() + 1,
-                {"trained, in floats", "", error_text(result.tuned->error, regression),
-                 with_digits(regression ? "%+.4f" : "%+.2f points", (regression ? 1 : 100) * (result.tuned->error - original.error))});
-  const auto add = [&](const std::string& name, double before, double after, const auto& text, const Comparison& words) {
-    rows.push_back({name, text(before), text(after), times(before, after, words)});
+  const auto error_change = [&](const MeasuredModel& model) {
+    const double change = model.error - original.error;
+    if (std::isnan(change)) return std::string();
+    return regression ? with_digits("%+.4f", change) : with_digits("%+.2f points", 100 * change);
   };
-  const auto bytes = [](double value) { return human_bytes(static_cast<int64_t>(value)); };
-  add("file", static_cast<double>(original.bytes), static_cast<double>(compressed.bytes), bytes, {"smaller", "larger"});
-  add("memory, 1 sample", static_cast<double>(original.memory_bytes), static_cast<double>(compressed.memory_bytes), bytes,
-      {"less", "more"});
+  std::vector<Row> rows = {{concat("error, ", with_commas(result.validation_samples), " samples"), error_text(original.error, regression),
+                            error_text(compressed.error, regression), error_change(compressed)}};
+  if (result.tuned) rows.push_back({"trained, in floats", "", error_text(result.tuned->error, regression), error_change(*result.tuned)});
+  rows.push_back({"loss", with_digits("%.5f", original.loss), with_digits("%.5f", compressed.loss),
+                  with_digits("%+.5f", compressed.loss - original.loss)});
+  const auto add = [&](const std::string& name, auto before, auto after, const auto& text, const Comparison& words) {
+    rows.push_back({name, text(before), text(after), times(static_cast<double>(before), static_cast<double>(after), words)});
+  };
+  add("file", original.bytes, compressed.bytes, human_bytes, {"smaller", "larger"});
+  add("memory, 1 sample", original.memory_bytes, compressed.memory_bytes, human_bytes, {"less", "more"});
   add("1 sample, one thread", original.seconds_batch_1, compressed.seconds_batch_1, human_seconds, {"as fast", "as slow"});
   add("64 samples, one thread", original.seconds_batch_64, compressed.seconds_batch_64, human_seconds, {"as fast", "as slow"});
   if (original.instructions && compressed.instructions)
-    add("instructions, 1 sample", static_cast<double>(*original.instructions), static_cast<double>(*compressed.instructions),
-        [](double value) { return with_commas(static_cast<int64_t>(value)); }, {"fewer", "more"});
+    add("instructions, 1 sample", *original.instructions, *compressed.instructions, with_commas, {"fewer", "more"});
   return rows;
 }
 
-std::vector<CompressionRow> layer_rows(const CompressionResult& result) {
-  std::vector<CompressionRow> rows;
+/// Name, original bytes, bytes, loss increase or sparsity, description.
+std::vector<Row> layer_rows(const CompressionResult& result) {
+  std::vector<Row> rows;
   for (const CompressedLayerResult& layer : result.layers)
     rows.push_back({concat(layer.layer, " (", layer.kind, ")"), human_bytes(layer.original_bytes), human_bytes(layer.bytes),
                     layer.loss_increase ? with_digits("%+.5f", *layer.loss_increase)
@@ -130,6 +123,7 @@ std::vector<CompressionRow> layer_rows(const CompressionResult& result) {
   return rows;
 }
 
+/// Heading of the fourth column of layer_rows().
 std::string cost_heading(const CompressionResult& result) {
   const bool is_pruned =
       std::any_of(result.layers.begin(), result.layers.end(), [](const auto& layer) { return layer.sparsity.has_value(); });
@@ -175,31 +169,24 @@ Json result_line(const CompressionResult& result) {
 }
 
 std::string result_table(const CompressionResult& result, bool regression) {
-  const std::vector<CompressionRow> layers = layer_rows(result);
-  size_t widest = 5;
-  for (const CompressionRow& row : layers) widest = std::max(widest, std::min<size_t>(printable(row.name).size(), 44));
-  std::string out;
-  const auto line = [&](int first, int others, const CompressionRow& row) {
+  std::vector<Row> layers = layer_rows(result), rows = result_rows(result, regression);
+  if (!layers.empty()) layers.insert(layers.begin(), {"layer", "bytes", "then", cost_heading(result), "done"});
+  rows.insert(rows.begin(), {result.method, result.original_name, result.compressed_name, ""});
+  size_t widest = 0;
+  for (const Row& row : layers) widest = std::max(widest, std::min<size_t>(printable(row[0]).size(), 44));
+  const auto columns = [](const Row& row, size_t name_width, int width) {
     char text[512];
-    std::snprintf(text, sizeof text, "%-*s %*s %*s ", first, printable(row.name).c_str(), others, row.original.c_str(), others,
-                  row.compressed.c_str());
-    out += text;
+    std::snprintf(text, sizeof text, "%-*s %*s %*s  ", static_cast<int>(name_width), printable(row[0]).c_str(), width, row[1].c_str(),
+                  width, row[2].c_str());
+    return std::string(text);
   };
-  const auto layer_line = [&](const CompressionRow& row) {
-    line(static_cast<int>(widest), 10, row);
-    char text[32];
-    std::snprintf(text, sizeof text, "%10s", row.change.c_str());
-    out += concat(text, "  ", printable(row.done), "\n");
-  };
-  if (!layers.empty()) layer_line({"layer", "bytes", "then", cost_heading(result), "done"});
-  for (const CompressionRow& row : layers) layer_line(row);
-  if (!layers.empty()) out += "\n";
-  std::vector<CompressionRow> rows = {{result.method, result.original_name, result.compressed_name, ""}};
-  for (CompressionRow& row : result_rows(result, regression)) rows.push_back(std::move(row));
-  for (const CompressionRow& row : rows) {
-    line(26, 14, row);
-    out += concat(" ", row.change, "\n");
+  std::string out;
+  for (const Row& row : layers) {
+    const std::string blanks(row[3].size() < 9 ? 9 - row[3].size() : 0, ' ');
+    out += concat(columns(row, widest, 10), blanks, row[3], "  ", printable(row[4]), "\n");
   }
+  if (!layers.empty()) out += "\n";
+  for (const Row& row : rows) out += concat(columns(row, 26, 14), row[3], "\n");
   return out;
 }
 
@@ -207,19 +194,10 @@ namespace {
 
 using report::escape_html;
 
-report::Table models_table(const CompressionResult& result, bool regression) {
-  report::Table table{.columns = {{""}, {result.original_name, true}, {result.compressed_name, true}, {""}}, .rows = {}};
-  for (const CompressionRow& row : result_rows(result, regression))
-    table.rows.push_back({escape_html(row.name), escape_html(row.original), escape_html(row.compressed), escape_html(row.change)});
-  return table;
-}
-
-report::Table layers_table(const CompressionResult& result) {
-  report::Table table{.columns = {{"layer"}, {"bytes", true}, {"then", true}, {cost_heading(result), true}, {"done"}}, .rows = {}};
-  for (const CompressionRow& row : layer_rows(result))
-    table.rows.push_back(
-        {escape_html(row.name), escape_html(row.original), escape_html(row.compressed), escape_html(row.change), escape_html(row.done)});
-  return table;
+report::Table html_table(std::vector<report::Table::Column> columns, std::vector<Row> rows) {
+  for (Row& row : rows)
+    for (std::string& cell : row) cell = escape_html(cell);
+  return {.columns = std::move(columns), .rows = std::move(rows)};
 }
 
 }  // namespace
@@ -232,27 +210,26 @@ std::string compression_page(const std::string& title, const std::string& headli
 }
 
 std::string result_page(const CompressionResult& result, bool regression, const std::string& headline) {
-  std::string body = report::section("models", "Both models", "Seconds are medians of a forward; the two models run in alternation.",
-                                     report::table(models_table(result, regression), "both models"));
+  std::string body = report::section(
+      "models", "Both models", "Seconds are medians of a forward; the two models run in alternation.",
+      report::table(html_table({{""}, {result.original_name, true}, {result.compressed_name, true}, {""}}, result_rows(result, regression)),
+                    "both models"));
   if (!result.layers.empty())
-    body += report::section("layers", "Layer by layer",
-                            cost_heading(result) == "loss" ? "loss: its increase where only this layer is compressed." : "",
-                            report::table(layers_table(result), "layer by layer"));
+    body += report::section(
+        "layers", "Layer by layer", cost_heading(result) == "loss" ? "loss: its increase where only this layer is compressed." : "",
+        report::table(html_table({{"layer"}, {"bytes", true}, {"then", true}, {cost_heading(result), true}, {"done"}}, layer_rows(result)),
+                      "layer by layer"));
   return compression_page(result.method, headline, "<main>\n" + body);
 }
 
 namespace {
 
-class OneThread {
- public:
-  OneThread() : before_(at::get_num_threads()) { at::set_num_threads(1); }
-  ~OneThread() { at::set_num_threads(before_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_;
-};
+/// LibTorch computes on one thread until the returned object is destroyed.
+[[nodiscard]] auto on_one_thread() {
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  return c10::make_scope_exit([before] { at::set_num_threads(before); });
+}
 
 double seconds_of(LayerGraph& model, const at::Tensor& input) {
   const double start = steady_seconds();
@@ -303,18 +280,6 @@ class TensorMemory : public c10::MemoryReportingInfoBase {
   int64_t held_ = 0, peak_ = 0;
 };
 
-/// Silences LibTorch's warning about memory allocated before counting began, which here is the whole model.
-class QuietLibrary {
- public:
-  QuietLibrary() { FLAGS_caffe2_log_level = 2; }
-  ~QuietLibrary() { FLAGS_caffe2_log_level = before_; }
-  QuietLibrary(const QuietLibrary&) = delete;
-  QuietLibrary& operator=(const QuietLibrary&) = delete;
-
- private:
-  const int before_ = FLAGS_caffe2_log_level;
-};
-
 /// Bytes in use in all arenas of the C library.
 int64_t heap_bytes() {
   const struct mallinfo2 info = ::mallinfo2();
@@ -327,7 +292,9 @@ int64_t memory_bytes(const TrainedFile& file, const at::Tensor& sample) {
   const std::shared_ptr<LayerGraph> model = restore_model(file, shape);
   const int64_t held = std::max<int64_t>(0, heap_bytes() - before);
   const auto tensors = std::make_shared<TensorMemory>();
-  const QuietLibrary quiet;
+  // LibTorch would warn about memory that was allocated before counting began, which here is the whole model.
+  const auto log_level = c10::make_scope_exit([level = FLAGS_caffe2_log_level] { FLAGS_caffe2_log_level = level; });
+  FLAGS_caffe2_log_level = 2;
   const c10::DebugInfoGuard counts(c10::DebugInfoKind::PROFILER_STATE, tensors);
   model->forward(sample);
   return held + tensors->peak();
@@ -335,7 +302,7 @@ int64_t memory_bytes(const TrainedFile& file, const at::Tensor& sample) {
 
 void measure_forwards(LayerGraph& original, LayerGraph& compressed, const DataSource& samples, CompressionResult& result) {
   at::NoGradGuard no_grad;
-  const OneThread one_thread;
+  const auto one_thread = on_one_thread();
   const at::Tensor one = input_batch(samples, 0, 1);
   const Medians single = measure_alternating(original, compressed, one);
   const Medians batch = measure_alternating(original, compressed, input_batch(samples, 0, 64));
@@ -347,7 +314,7 @@ void measure_forwards(LayerGraph& original, LayerGraph& compressed, const DataSo
 /// Each model is read from its file again, so that its memory can be seen.
 void measure_memory(const TrainedFile& original, const TrainedFile& compressed, const DataSource& samples, CompressionResult& result) {
   at::NoGradGuard no_grad;
-  const OneThread one_thread;
+  const auto one_thread = on_one_thread();
   const at::Tensor sample = input_batch(samples, 0, 1);
   result.original.memory_bytes = memory_bytes(original, sample);
   result.compressed.memory_bytes = memory_bytes(compressed, sample);

@@ -24,6 +24,7 @@
 #include <ATen/ops/quantize_per_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
@@ -54,20 +55,13 @@ std::optional<at::QEngine> int8_engine() {
   return {};
 }
 
-/// Selects the int8 engine for packing weights during its lifetime.
-class EngineGuard {
- public:
-  EngineGuard() : before_(at::globalContext().qEngine()) {
-    check_int8_kernels();
-    at::globalContext().setQEngine(*int8_engine());
-  }
-  ~EngineGuard() { at::globalContext().setQEngine(before_); }
-  EngineGuard(const EngineGuard&) = delete;
-  EngineGuard& operator=(const EngineGuard&) = delete;
-
- private:
-  at::QEngine before_;
-};
+/// Weights are packed by the int8 engine until the returned object is destroyed.
+[[nodiscard]] auto with_int8_engine() {
+  check_int8_kernels();
+  const at::QEngine before = at::globalContext().qEngine();
+  at::globalContext().setQEngine(*int8_engine());
+  return c10::make_scope_exit([before] { at::globalContext().setQEngine(before); });
+}
 
 /// Triggers LibTorch 2.13's once-a-process deprecation warning of quantised tensors with a handler that drops it (pytorch issue 184982;
 /// docs/adr/0030).
@@ -104,7 +98,7 @@ using PackedConv2d = c10::intrusive_ptr<ConvPackedParamsBase<2>>;
 PackedConv2d pack_conv2d(const at::Tensor& weight, const std::optional<at::Tensor>& bias, const c10::List<int64_t>& stride,
                          const c10::List<int64_t>& padding, const c10::List<int64_t>& dilation, int64_t groups) {
   using Pack = PackedConv2d(at::Tensor, std::optional<at::Tensor>, c10::List<int64_t>, c10::List<int64_t>, c10::List<int64_t>, int64_t);
-  const EngineGuard engine;
+  const auto engine = with_int8_engine();
   return int8_operator<Pack>("quantized::conv2d_prepack").call(weight, bias, stride, padding, dilation, groups);
 }
 
@@ -126,7 +120,7 @@ at::Tensor to_int8(const at::Tensor& input, const CodeScale& scale) {
 
 Int8Linear::Int8Linear(const Codes& weight, const at::Tensor& bias) : torch::nn::Module("Int8Linear") {
   using Pack = c10::intrusive_ptr<LinearPackedParamsBase>(at::Tensor, std::optional<at::Tensor>);
-  const EngineGuard engine;
+  const auto engine = with_int8_engine();
   packed_ = int8_operator<Pack>("quantized::linear_prepack").call(int8_weight(weight), optional_bias(bias));
 }
 

@@ -21,6 +21,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -147,23 +148,17 @@ class ForwardStateScope {
   std::optional<StepContextScope> step_;
 };
 
-/// Restores the values of a module's buffers at the end of its lifetime without changing their versions. Null: does nothing.
-class BufferScope {
- public:
-  explicit BufferScope(const torch::nn::Module* module) {
-    if (module == nullptr) return;
+/// Restores the values of a module's buffers when the returned object is destroyed, without changing their versions. Null: does nothing.
+[[nodiscard]] auto keep_buffers(const torch::nn::Module* module) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers;
+  if (module != nullptr)
     for (const at::Tensor& buffer : module->buffers())
-      if (buffer.defined()) buffers_.emplace_back(buffer, buffer.detach().clone());
-  }
-  ~BufferScope() {
+      if (buffer.defined()) buffers.emplace_back(buffer, buffer.detach().clone());
+  return c10::make_scope_exit([buffers = std::move(buffers)] {
     const at::NoGradGuard no_grad;
-    for (const auto& [buffer, values] : buffers_) buffer.variable_data().copy_(values);  // variable_data() has a version of its own.
-  }
-  BufferScope(const BufferScope&) = delete;
-
- private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
-};
+    for (const auto& [buffer, values] : buffers) buffer.variable_data().copy_(values);  // variable_data() has a version of its own.
+  });
+}
 
 // The graph of a run.
 
@@ -176,13 +171,6 @@ using Tensors = std::vector<at::Tensor>;
 using Function = std::function<Tensors(const Tensors&)>;
 
 thread_local int recompute_depth = 0;
-
-class RecomputingScope {
- public:
-  RecomputingScope() { ++recompute_depth; }
-  ~RecomputingScope() { --recompute_depth; }
-  RecomputingScope(const RecomputingScope&) = delete;
-};
 
 /// A leaf of the graph of a run: gradients are captured here, so hooks of a weight never see a part of its gradient.
 struct End : Node {
@@ -276,7 +264,7 @@ class RecomputeNode : public Node {
     Tensors inputs;
     for (const torch::autograd::SavedVariable& saved : saved_) inputs.push_back(saved.unpack());
 
-    const BufferScope keep_buffers(module_);
+    const auto kept_buffers = keep_buffers(module_);
     auto end = c10::make_intrusive<End>();
     Run run = run_again(detached_inputs(inputs, end));
     const edge_list ends = cut(run);
@@ -313,7 +301,8 @@ class RecomputeNode : public Node {
   }
 
   Run run_again(const Tensors& own_inputs) const {
-    const RecomputingScope recomputing;
+    ++recompute_depth;
+    const auto recomputing = c10::make_scope_exit([] { --recompute_depth; });
     const ForwardStateScope same_state(state_);
     const at::AutoGradMode record(true);
     Run run(function_, own_inputs);
