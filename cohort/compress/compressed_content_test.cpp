@@ -85,13 +85,13 @@ TEST_CASE("a residual model with batch norm, in int8 from end to end") {
   CHECK(content.form.layers.size() == 8);  // All but the mean.
   const std::shared_ptr<LayerGraph> model = build_compressed(source, content);
   CHECK(model->parameters().empty());
-  CHECK(content.tensors.contains("conv1.bias"));  // What the norm left.
+  CHECK(content.tensors.contains("conv1.bias"));  // From the folded norm.
   CHECK_FALSE(content.tensors.contains("norm1.weight"));
   const at::Tensor wanted = source.model->forward(input), found = model->forward(input);
   CHECK_FALSE(found.is_quantized());
   CHECK(relative(found, wanted) < 0.05);
   CHECK(relative(found, wanted) > 0);
-  // Any part of it: layers that stay floats get floats.
+  // Any subset of the layers: those that stay in floats get floats.
   for (const LayerSet& chosen : {LayerSet{0}, LayerSet{4}, LayerSet{8}, LayerSet{0, 8}, LayerSet{4, 8}, LayerSet{}}) {
     CompressedContent some = compress_static(source, scales, chosen);
     CHECK(relative(build_compressed(source, some)->forward(input), wanted) < 0.05);
@@ -129,7 +129,7 @@ TEST_CASE("a Transformer: dynamic products, static ones around them, and codes o
   CHECK((source.facts[1].does == LayerFacts::Does::kBlock));
   const at::Tensor wanted = source.model->forward(input);
   const ActivationScales scales = observe_activations(*source.model, {input}, find_range_method("min-max"));
-  CHECK_FALSE(scales.input.has_value());  // Bytes are no floats.
+  CHECK_FALSE(scales.input.has_value());  // Bytes are not floats.
   std::vector<CompressedContent> all = {compress_dynamic(source, {1, 2}), compress_static(source, scales, {1, 2}),
                                         compress_weights(source, {0, 1, 2}, 8, 0), compress_weights(source, {0, 1, 2}, 4, 8)};
   const std::vector<double> bounds = {0.05, 0.05, 0.02, 0.2};
@@ -148,7 +148,7 @@ TEST_CASE("a Transformer: dynamic products, static ones around them, and codes o
 
 }  // namespace
 
-// Files of compressed models: what was written is what is loaded, and damaged files are refused with a line or load as what they now say.
+// Files of compressed models: they load as they were written; damaged files are refused in one line or load with their changed content.
 
 namespace {
 
@@ -177,7 +177,7 @@ std::shared_ptr<LayerGraph> with_zeros() {
   return model;
 }
 
-/// Of every scheme.
+/// The content by every scheme.
 std::vector<CompressedContent> small_contents(CompressionSource& source, const at::Tensor& input) {
   source = {.model = build_small(), .facts = {}, .fresh = build_small};
   source.facts = examine_layers(*source.model, input);
@@ -211,7 +211,7 @@ TEST_CASE("a loaded file answers bit for bit as the model that it was made of") 
   }
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("files whose content does not fit the model are refused") {
   const TemporaryFolder folder;
   const at::Tensor input = at::randn({8, 1, 8, 8});
   CompressionSource source;
@@ -235,7 +235,7 @@ TEST_CASE("what does not fit is refused") {
   CHECK(refusal([](auto& p, auto&) { p.form.layers[0].form = CompressedLayer::Form::kSum; }).find("conv1") != std::string::npos);
   CHECK(refusal([](auto& p, auto&) { p.tensors["more"] = at::randn({2}); }).find("more") != std::string::npos);
   CHECK(refusal([](auto&, auto& m) { m["model"] = "cnn:conv1=5,conv2=4,hidden=6"; }).find("[3, 1, 5, 5]") != std::string::npos);
-  // A plain export is no compressed file.
+  // A plain export is not a compressed file.
   CompressedContent plain;
   for (const auto& parameter : source.model->named_parameters()) plain.tensors[parameter.key()] = parameter.value().detach();
   write_compressed_file(path, plain, small_metadata());
@@ -262,7 +262,7 @@ TEST_CASE("mutation: compressed files") {
     std::ofstream(path, std::ios::binary) << whole;
     CHECK(error_of([&] { load_compressed(path); }).find("checksum") != std::string::npos);
     whole.back() ^= 1;
-    // What follows is about what comes after that check.
+    // The rest tests what happens after that check.
     for (const char* const key : {kTensorsChecksum, kTextChecksum}) whole.replace(whole.find(key), std::strlen(key), std::strlen(key), 'x');
     const size_t header = 8 + whole.find('}');
     const auto take = [&](const std::string& text) {

@@ -1,4 +1,4 @@
-// Teachers: what --teacher names, and how its answers reach a student.
+// Teachers: opening what --teacher names, and how its scores reach a student.
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
@@ -41,7 +41,7 @@ std::shared_ptr<LayerGraph> model_of(uint64_t seed) {
   return model;
 }
 
-/// As `checkpoint export` writes it, of a training whose pictures had this mean and deviation.
+/// A file as `checkpoint export` writes it, of a training whose pictures had this mean and deviation.
 void write_teacher(const std::string& path, uint64_t seed, const DataDescription& data) {
   const std::shared_ptr<LayerGraph> model = model_of(seed);
   std::vector<TensorView> views;
@@ -71,7 +71,7 @@ Config config_of(const std::string& teacher, const std::string& how = "auto") {
   return config;
 }
 
-/// The user's cache, for as long as it lives.
+/// Sets the user's cache folder for its lifetime.
 class CacheIn {
  public:
   explicit CacheIn(const std::string& folder) : before_(std::getenv("XDG_CACHE_HOME")) { ::setenv("XDG_CACHE_HOME", folder.c_str(), 1); }

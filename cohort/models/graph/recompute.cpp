@@ -312,8 +312,7 @@ class RecomputeNode : public Node {
     for (const size_t output : differentiable)
       if (!run.roots[output].is_valid())
         fail(ErrorCode::kFailed, "recompute: output ", output,
-             " needed a gradient in forward and needs none in backward; the function must do "
-             "the same both times");
+             " needed a gradient in forward and needs none in backward; the function must do the same both times");
     return run;
   }
 
