@@ -251,42 +251,38 @@ class Int8Block : public torch::nn::Module {
        layer.kind, " has no kernel for; the file is of another model");
 }
 
-void make_static(LayerGraph& model, size_t index, const CompressedLayer& how, const Sources& sources) {
+/// A layer with weights, static or dynamic.
+void make_kernel(LayerGraph& model, size_t index, const CompressedLayer& how, const Sources& sources) {
   const LayerGraph::Layer& layer = model.layers()[index];
+  const bool is_static = how.form == Form::kStatic;
   if (const auto* linear = dynamic_cast<const torch::nn::LinearImpl*>(layer.module.get())) {
     const auto kernel = int8_linear(sources, how.name, *linear);
-    model.replace_layer(index, kernel, [kernel, how](const LayerGraph::Inputs& in) { return kernel->forward_static(in.at(0), how); });
-    return;
+    return model.replace_layer(index, kernel, [kernel, how, is_static](const LayerGraph::Inputs& in) {
+      return is_static ? kernel->forward_static(in.at(0), how) : kernel->forward_dynamic(in.at(0));
+    });
   }
   const auto* conv = dynamic_cast<const torch::nn::Conv2dImpl*>(layer.module.get());
-  if (!conv || how.floats || !has_int8_kernel(*conv)) fail_kind(layer, how);
-  const Codes codes = int8_codes(sources, how.name + ".weight", conv->weight);
-  // The file always has a bias, also where the model has none: a folded batch norm needs one.
-  const at::Tensor bias = read_floats(sources, how.name + ".bias", at::empty({conv->options.out_channels()}));
-  const auto kernel = std::make_shared<Int8Conv2d>(codes, bias, *conv);
-  model.replace_layer(index, kernel, [kernel, how](const LayerGraph::Inputs& in) { return kernel->forward_static(in.at(0), how); });
-}
-
-void make_dynamic(LayerGraph& model, size_t index, const CompressedLayer& how, const Sources& sources) {
-  const LayerGraph::Layer& layer = model.layers()[index];
-  if (const auto* linear = dynamic_cast<const torch::nn::LinearImpl*>(layer.module.get())) {
-    const auto kernel = int8_linear(sources, how.name, *linear);
-    model.replace_layer(index, kernel, [kernel](const LayerGraph::Inputs& in) { return kernel->forward_dynamic(in.at(0)); });
-    return;
-  }
   const auto* block = dynamic_cast<const TransformerBlockImpl*>(layer.module.get());
-  if (!block) fail_kind(layer, how);
-  const auto kernel = std::make_shared<Int8Block>(sources, how.name, *block);
-  model.replace_layer(index, kernel, [kernel](const LayerGraph::Inputs& in) { return kernel->forward(in.at(0)); });
+  if (is_static && conv && !how.floats && has_int8_kernel(*conv)) {
+    const Codes codes = int8_codes(sources, how.name + ".weight", conv->weight);
+    // The file always has a bias, also where the model has none: a folded batch norm needs one.
+    const at::Tensor bias = read_floats(sources, how.name + ".bias", at::empty({conv->options.out_channels()}));
+    const auto kernel = std::make_shared<Int8Conv2d>(codes, bias, *conv);
+    model.replace_layer(index, kernel, [kernel, how](const LayerGraph::Inputs& in) { return kernel->forward_static(in.at(0), how); });
+  } else if (!is_static && block) {
+    const auto kernel = std::make_shared<Int8Block>(sources, how.name, *block);
+    model.replace_layer(index, kernel, [kernel](const LayerGraph::Inputs& in) { return kernel->forward(in.at(0)); });
+  } else {
+    fail_kind(layer, how);
+  }
 }
 
 void make_layer(LayerGraph& model, size_t index, const CompressedLayer& how, const Sources& sources) {
   const LayerGraph::Layer& layer = model.layers()[index];
   switch (how.form) {
     case Form::kStatic:
-      return make_static(model, index, how, sources);
     case Form::kDynamic:
-      return make_dynamic(model, index, how, sources);
+      return make_kernel(model, index, how, sources);
     case Form::kSum:
       if (layer.module || layer.inputs.size() != 2) fail_kind(layer, how);
       return model.replace_layer(index, nullptr, [how](const LayerGraph::Inputs& in) { return int8_sum(in.at(0), in.at(1), how); });
