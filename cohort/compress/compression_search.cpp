@@ -4,9 +4,7 @@
 #include "cohort/compress/compression_search.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <numeric>
 #include <tuple>
 
 #include "cohort/base/fail.h"

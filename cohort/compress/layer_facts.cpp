@@ -32,7 +32,6 @@
 #include <cmath>
 #include <exception>
 #include <limits>
-#include <tuple>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
@@ -244,11 +243,6 @@ Does what_it_does(const LayerGraph& model, size_t index, const LayerGraph::Input
   return goes_through(model, index, inputs[0], output) ? Does::kThrough : Does::kOther;
 }
 
-std::string why_float(const LayerGraph::Layer& layer, const LayerFacts& facts) {
-  if (!facts.has_weights || facts.does == Does::kConvolution || facts.does == Does::kProduct || facts.does == Does::kBlock) return "";
-  return concat("no int8 kernel for a layer of kind ", layer.kind);
-}
-
 }  // namespace
 
 std::optional<NormFactors> norm_factors(const torch::nn::Module* module) {
@@ -275,7 +269,8 @@ std::vector<LayerFacts> examine_layers(const LayerGraph& model, const at::Tensor
       if (source >= 0) facts[static_cast<size_t>(source)].readers.push_back(i);
     facts[i].has_weights = layer.module && has_matrix(*layer.module);
     facts[i].does = what_it_does(model, i, inputs_of(model, i, input, outputs), outputs[i]);
-    facts[i].why_float = why_float(layer, facts[i]);
+    if (facts[i].has_weights && facts[i].does != Does::kConvolution && facts[i].does != Does::kProduct && facts[i].does != Does::kBlock)
+      facts[i].why_float = concat("no int8 kernel for a layer of kind ", layer.kind);
   }
   // Only a layer that nobody else reads may be absorbed.
   const auto only_reader = [&](size_t layer, Does does) -> std::optional<size_t> {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/compress/compressed_content.h"

@@ -14,13 +14,10 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
-#include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/compress/compressed_content.h"
 #include "cohort/compress/compression_result.h"

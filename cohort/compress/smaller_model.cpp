@@ -39,7 +39,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/safetensors.h"
-#include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/compress/compressed_content.h"
 #include "cohort/compress/layer_facts.h"

@@ -5,8 +5,6 @@
 
 #include <string>
 
-#include "cohort/data/source/source.h"
-
 namespace cohort {
 
 class LayerGraph;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"

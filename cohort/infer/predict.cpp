@@ -14,7 +14,6 @@
 #include <memory>
 #include <numeric>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "cohort/base/fail.h"

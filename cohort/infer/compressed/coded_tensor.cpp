@@ -10,7 +10,6 @@
 // bytes. Indices (as in compressed sparse rows) take 16 or 32 bits a number and pay only above about 94 % of zeros. Cost: one pass.
 #include "cohort/infer/compressed/coded_tensor.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>

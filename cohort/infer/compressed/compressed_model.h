@@ -10,7 +10,6 @@
 #include <torch/nn/modules/conv.h>
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "cohort/infer/compressed/coded_tensor.h"

@@ -35,7 +35,6 @@
 #include <ATen/ops/one_hot.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/safetensors.h"

@@ -28,7 +28,6 @@
 #include "cohort/models/metric/metrics.h"
 
 #include <ATen/core/Reduction.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/topk.h>
