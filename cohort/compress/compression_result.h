@@ -1,5 +1,6 @@
 #pragma once
-// What is looked at before a model is compressed, and what a compression did and cost, as values, lines, a table and a page. Torch-free.
+// What a compression did and what it cost: checks before it, measurements of both models, and the result as values, JSON lines, a text
+// table and an HTML page. Torch-free.
 
 #include <cstdint>
 #include <memory>
@@ -13,79 +14,66 @@
 
 namespace cohort {
 
-/// Error(kBadInput) for a name that promises another format than safetensors, and for a place that can not be written to.
+/// Error(kBadInput) where `out` does not end in .safetensors or cannot be written.
 void check_compressed_name(const std::string& out);
-
 /// Error(kBadInput) where `out` is `file` itself, which would be lost.
 void check_is_another(const TrainedFile& file, const std::string& out);
-
-/// Error(kBadInput) for a file whose weights are codes already (one whose zeros alone were left out is as good as its run).
-void check_not_compressed(const TrainedFile& file);
+/// Error(kBadInput) for a file that holds codes or, unless `allow_sparse`, a file without its zeros, which is as exact as its run.
+void check_not_compressed(const TrainedFile& file, bool allow_sparse);
 
 struct CompressedLayerResult {
   std::string layer, kind;
-  std::string done;                          ///< "int8, with relu1", "floats: ..."
-  int64_t bytes = 0, original_bytes = 0;     ///< Of its tensors.
-  std::optional<double> loss_increase = {};  ///< On the calibration samples, where it alone was compressed; none for what was not tried.
-  std::optional<double> sparsity = {};       ///< Of pruning: part of its weights that is zero, or of its channels that went.
+  std::string done;                          ///< For people: "int8, with relu1", "floats: ...".
+  int64_t bytes = 0, original_bytes = 0;     ///< Size of its tensors.
+  std::optional<double> loss_increase = {};  ///< On the calibration samples with only this layer compressed; none where not measured.
+  std::optional<double> sparsity = {};       ///< Fraction of weights that are zero, or of channels removed; only after pruning.
 };
 
-/// Of the original model, or of the compressed one.
+/// Measurements of the original or of the compressed model.
 struct MeasuredModel {
-  double loss = 0, error = 0;                        ///< On the validation data; the error is NaN where the model's loss is its own.
-  int64_t bytes = 0;                                 ///< Of its file.
-  double seconds_batch_1 = 0, seconds_batch_64 = 0;  ///< Medians of a forward on one thread.
-  /// Of one sample, on that thread: what it costs in energy, in a unit that does not depend on the machine's clock. None without a counter.
-  std::optional<int64_t> instructions = {};
-  int64_t memory_bytes = 0;  ///< To answer for one sample: weights as the kernels want them, and the largest moment of a forward.
+  double loss = 0, error = 0;                        ///< On the validation data; the error is NaN for a model with its own loss.
+  int64_t bytes = 0;                                 ///< File size.
+  double seconds_batch_1 = 0, seconds_batch_64 = 0;  ///< Median time of a forward on one thread.
+  std::optional<int64_t> instructions = {};          ///< For one sample on one thread; none without a hardware counter.
+  int64_t memory_bytes = 0;                          ///< Packed weights plus the peak of a forward of one sample.
 };
 
 struct CompressionResult {
-  std::string method;  ///< "quantize static"
-  std::string out;
+  std::string method = {};  ///< "quantize static"
+  std::string out = {};     ///< File that was written.
   int64_t step = 0, validation_samples = 0;
-  MeasuredModel original, compressed;
-  /// Loss and error, in floats, of what a training made of the original before it was compressed; none where nothing trained.
-  std::optional<MeasuredModel> tuned = {};
-  bool trained = false;                                                    ///< By the command that made it.
-  std::vector<CompressedLayerResult> layers;                               ///< Empty where no layer was treated by itself.
-  std::string original_name = "original", compressed_name = "compressed";  ///< Heads of the table's columns.
+  MeasuredModel original = {}, compressed = {};
+  std::optional<MeasuredModel> tuned = {};         ///< Loss and error in floats after a fine-tuning, before quantisation; none without one.
+  bool trained = false;                            ///< The command that made the result trained the model.
+  std::vector<CompressedLayerResult> layers = {};  ///< Empty where layers were not treated one by one.
+  std::string original_name = "original", compressed_name = "compressed";  ///< Column headings.
 };
 
-/// {"event":"compress_layer",...}, one a layer.
+/// One {"event":"compress_layer",...} for each layer.
 std::vector<Json> layer_lines(const CompressionResult& result);
 /// {"event":"compress",...}
 Json result_line(const CompressionResult& result);
 
-/// A line of a table for people, not escaped.
-struct CompressionRow {
-  std::string name, original, compressed;
-  std::string change;     ///< Of a layer: what it cost, see cost_heading().
-  std::string done = {};  ///< Of a layer.
-};
-/// Both models; errors in per cent unless `regression`.
-std::vector<CompressionRow> result_rows(const CompressionResult& result, bool regression);
-std::vector<CompressionRow> layer_rows(const CompressionResult& result);
-std::string cost_heading(const CompressionResult& result);
-/// All of these as text, and as a page (HTML) of its own.
+/// Result as a text table and as an HTML page; errors in per cent unless `regression`.
 std::string result_table(const CompressionResult& result, bool regression);
 std::string result_page(const CompressionResult& result, bool regression, const std::string& headline);
 
-// What it takes to use two models, beside one another.
+/// HTML page with a title and a headline, which may be empty, before `content`, which opens <main>.
+std::string compression_page(const std::string& title, const std::string& headline, const std::string& content);
 
-class LayerGraph;
-/// Seconds and instructions of a forward on one thread, of 1 and of 64 of these samples. Both in turn, so that what else the machine does
-/// hits both alike. About two seconds.
-void measure_forwards(LayerGraph& original, LayerGraph& compressed, const DataSource& samples, CompressionResult& result);
+/// A model and the file that it was read from.
+struct LoadedModel {
+  const TrainedFile& file;
+  LayerGraph& model;
+};
+struct CompressedContent;
+/// Measures speed and memory of both models on `validation`, writes `content` to result.out with the header of compressed.file, and fills
+/// in what `result` lacks. The caller has set losses, errors, method and out.
+void measure_and_write(const LoadedModel& original, const LoadedModel& compressed, CompressedContent& content, const DataSource& validation,
+                       CompressionResult& result);
 
-/// Bytes of the heap that each model, as it is read from its file, holds for one sample: weights as the kernels want them, and the most
-/// that a forward has at once beside them.
-void measure_memory(const TrainedFile& original, const TrainedFile& compressed, const DataSource& samples, CompressionResult& result);
-
-// What `cohort compress distill` measures once its student is trained: teacher and student side by side.
-
-/// Error and loss of both on `validation`, each with the normalisation of its own training, bytes of their files, and seconds of a forward.
-/// `threads` of the evaluations as evaluate_trained() has them. `method` and `out` are left to the caller.
+/// Result of `cohort compress distill`: teacher and student on `validation`, each with the normalisation of its own training. `threads` as
+/// in evaluate_trained(). The caller sets `method` and `out`.
 CompressionResult compare_with_teacher(const TrainedFile& teacher, const TrainedFile& student,
                                        const std::shared_ptr<const DataSource>& validation, int threads);
 

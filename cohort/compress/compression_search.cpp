@@ -1,13 +1,10 @@
-// A search by enumeration: every way is tried on every model, and the Pareto front of (error, bytes) is read off.
-//   1. sort by bytes, then error; 2. go through it: a model is on the front where its error is below that of all smaller ones.
+// Search by enumeration: every way is tried on every model, then the Pareto front of (error, bytes) is found:
+//   1. sort by bytes, then error; 2. walk through it: a model is on the front where its error is below that of all smaller ones.
 // Cost: one compression a way; n log n for the front. Source: Kung, Luccio and Preparata 1975 (maxima of a set of vectors), two dimensions.
 #include "cohort/compress/compression_search.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <map>
-#include <numeric>
 #include <tuple>
 
 #include "cohort/base/fail.h"
@@ -18,7 +15,7 @@
 namespace cohort {
 
 bool within(const MeasuredModel& model, const CompressionLimits& limits) {
-  // The 1e-12: an error is a count over a count.
+  // 1e-12: errors are ratios of counts.
   return (!limits.max_error || model.error <= *limits.max_error + 1e-12) && (!limits.max_bytes || model.bytes <= *limits.max_bytes);
 }
 
@@ -65,8 +62,6 @@ std::optional<size_t> judge(std::vector<TriedCompression>& tried, const Compress
   return taken;
 }
 
-// A page with everything that a search tried: error against bytes, the Pareto front as a line, and a table.
-
 namespace {
 
 using report::Mark;
@@ -90,25 +85,18 @@ Mark mark_of(const TriedCompression& one) {
   return mark;
 }
 
-/// A series a model, and the front as a dashed line.
+/// One series for each model, and the front as a dashed line.
 std::vector<PlotSeries> series_of(const std::vector<TriedCompression>& tried) {
-  std::vector<std::string> models;
-  std::map<std::string, PlotSeries> of_model;
+  std::vector<PlotSeries> all;
   PlotSeries front{.name = "Pareto front", .look = PlotSeries::kGrey, .kind = PlotSeries::Kind::kDashed};
   for (const TriedCompression& one : tried) {
     if (!one.measured) continue;
-    if (!of_model.contains(one.model)) models.push_back(one.model);
-    of_model[one.model].marks.push_back(mark_of(one));
+    auto series = std::find_if(all.begin(), all.end(), [&](const PlotSeries& each) { return each.name == one.model; });
+    if (series == all.end()) series = all.insert(series, {.name = one.model, .look = static_cast<int>(all.size())});
+    series->marks.push_back(mark_of(one));
     if (one.is_on_front) front.marks.push_back(mark_of(one));
   }
   std::sort(front.marks.begin(), front.marks.end(), [](const Mark& a, const Mark& b) { return a.x < b.x; });
-  std::vector<PlotSeries> all;
-  for (size_t i = 0; i < models.size(); ++i) {
-    PlotSeries series = of_model[models[i]];
-    series.name = models[i];
-    series.look = static_cast<int>(i);
-    all.push_back(std::move(series));
-  }
   all.push_back(std::move(front));
   return all;
 }
@@ -129,7 +117,7 @@ std::string table_of(const std::vector<TriedCompression>& tried, std::optional<s
                                     : "");
     table.rows.push_back(std::move(row));
   }
-  return report::table(table, "everything that was tried");
+  return report::table(table, "everything tried");
 }
 
 }  // namespace
@@ -140,13 +128,10 @@ std::string tried_page(const std::vector<TriedCompression>& tried, std::optional
   chart.y.label = "error on the validation data, %";
   chart.size = report::StudyChart::Size::kWide;
   chart.series = series_of(tried);
-  chart.note = "Hollow: outside of the limits. The dashed line joins those that no other beats in both.";
-  chart.description = concat(tried.size(), " ways to make a model smaller, their error against the bytes of their files.");
-  const std::string body =
-      "<header>\n<div class=\"top\"><span class=\"brand\">Cohort</span><span>compression</span></div>\n<h1>" + report::escape_html(title) +
-      "</h1>\n</header>\n" + report::mark_shapes() + "<main>\n" +
-      report::section("search", "Everything that was tried", "", report::study_chart(chart) + "\n" + table_of(tried, taken)) + "</main>\n";
-  return report::study_document(title, body);
+  chart.note = "Hollow: outside the limits. The dashed line is the Pareto front.";
+  chart.description = concat(tried.size(), " compressed models: error against file size.");
+  const std::string content = report::study_chart(chart) + "\n" + table_of(tried, taken);
+  return compression_page(title, "", report::mark_shapes() + "<main>\n" + report::section("search", "Everything tried", "", content));
 }
 
 }  // namespace cohort

@@ -9,7 +9,7 @@ TriedCompression tried(double error, int64_t bytes, double seconds = 1) {
   return {.model = "m", .way = "w", .measured = MeasuredModel{.error = error, .bytes = bytes, .seconds_batch_1 = seconds}, .reason = ""};
 }
 
-TEST_CASE("compression search: the front is what nobody beats in both") {
+TEST_CASE("compression search: no model on the front is beaten in both") {
   std::vector<TriedCompression> all = {tried(0.10, 400), tried(0.12, 100), tried(0.11, 100),
                                        tried(0.10, 300), tried(0.30, 50),  tried(0.31, 60)};
   all.push_back({.model = "m", .way = "none", .measured = {}, .reason = "no such layer"});

@@ -18,15 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What makes it the same kind of training as the run was.
-const std::vector<std::string> kOfTheRun = {
+/// Settings copied from the original run.
+const std::vector<std::string> kInheritedSettings = {
     "data",  "context", "image-size",   "val-samples", "skip-bad", "augment",      "plugin", "optimizer",       "momentum",  "beta1",
     "beta2", "eps",     "global-batch", "lr",          "loss",     "weight-decay", "seed",   "label-smoothing", "clip-norm", "precision"};
 
 void copy_setting(const std::string& name, Config& to, const Config& from) { find_setting(name)->copy(to, from); }
 
-/// Settings that may be others where a training goes on: it is the same one.
-const std::set<std::string> kOfThePlace = {
+/// Settings that may change when a training is resumed.
+const std::set<std::string> kChangeableSettings = {
     "workers", "layout",       "backend",          "weights",          "shares",          "device",       "threads",
     "timeout", "grace",        "listen",           "inject",           "accumulate",      "prompt",       "bucket-bytes",
     "run",     "memory-limit", "checkpoint-every", "keep-checkpoints", "eval-every",      "test-samples", "noise-scale",
@@ -38,6 +38,17 @@ std::string value_or_none(const Setting& setting, const Config& config) {
   return value.empty() ? "none" : value;
 }
 
+void check_same_training(const Config& config) {
+  Config there;
+  read_config_file(config.run + "/config.toml", there);
+  there = with_defaults(there);
+  const Config wanted = with_defaults(config);
+  for (const Setting& setting : settings())
+    if (!kChangeableSettings.contains(setting.name) && setting.get(there) != setting.get(wanted))
+      fail(ErrorCode::kBadInput, "--run ", config.run, " holds another run, with --", setting.name, " ", value_or_none(setting, there),
+           " where this one has ", value_or_none(setting, wanted), "; give another --run");
+}
+
 }  // namespace
 
 std::string fine_tuning_folder(const TrainedFile& file, const FineTuningRequest& request) {
@@ -46,7 +57,8 @@ std::string fine_tuning_folder(const TrainedFile& file, const FineTuningRequest&
   while (name.size() > 1 && name.ends_with('/')) name.pop_back();
   if (file.is_exported()) name = fs::path(name).replace_extension().string();
   else if (!holds_run(name))
-    fail(ErrorCode::kBadInput, request.verb, ": --run NEWRUN is missing: ", name, " is no run's folder, whose name would do");
+    fail(ErrorCode::kBadInput, request.verb, ": --run NEWRUN is missing: ", name,
+         " is not a run folder from whose name one could be derived");
   std::string how = request.how;
   std::replace(how.begin(), how.end(), ':', '-');
   return name + "-" + how;
@@ -56,7 +68,7 @@ Config fine_tuning_config(const TrainedFile& file, const FineTuningRequest& requ
                           const std::string& init_from) {
   Config config;
   config.model = model;
-  for (const std::string& name : kOfTheRun) copy_setting(name, config, file.config());
+  for (const std::string& name : kInheritedSettings) copy_setting(name, config, file.config());
   if (!request.data.empty()) config.data = request.data;
   if (!request.plugin.empty()) config.plugin = request.plugin;
   if (request.lr != Config::kAuto) config.lr = request.lr;
@@ -65,7 +77,7 @@ Config fine_tuning_config(const TrainedFile& file, const FineTuningRequest& requ
   config.init_from = init_from;
   config.prune = request.prune;
   config.quantize_aware = request.quantize_aware;
-  if (!config.quantize_aware.empty()) copy_setting("precision", config, Config());  // It rounds on its own.
+  if (!config.quantize_aware.empty()) copy_setting("precision", config, Config());  // quantize-aware rounds by itself.
   if (!request.layout.empty()) config.layout = request.layout;
   config.workers = request.workers;
   config.threads = request.threads;
@@ -75,50 +87,37 @@ Config fine_tuning_config(const TrainedFile& file, const FineTuningRequest& requ
   const Situation situation = situation_of(config);
   if (acts("test-samples", situation)) config.test_samples = 0;  // The comparison is on the validation data.
   const Config defaults;
-  for (const std::string& name : kOfTheRun)
+  for (const std::string& name : kInheritedSettings)
     if (!acts(name, situation)) copy_setting(name, config, defaults);
   return config;
-}
-
-void check_same_training(const Config& config) {
-  Config there;
-  read_config_file(config.run + "/config.toml", there);
-  there = with_defaults(there);
-  const Config wanted = with_defaults(config);
-  for (const Setting& setting : settings())
-    if (!kOfThePlace.contains(setting.name) && setting.get(there) != setting.get(wanted))
-      fail(ErrorCode::kBadInput, "--run ", config.run, " holds another run, with --", setting.name, " ", value_or_none(setting, there),
-           " where this one has ", value_or_none(setting, wanted), "; give another --run");
-}
-
-bool has_begun(const Config& config) {
-  std::error_code ignored;
-  if (!holds_run(config.run) && !fs::exists(config.run + "/config.toml", ignored)) return false;
-  check_same_training(config);
-  Config held;
-  held.run = config.run;
-  held.resume_auto = true;
-  return RunFolder(held).goes_on();
 }
 
 FineTuningState find_fine_tuning(const Config& config) {
   std::error_code ignored;
   if (fs::exists(config.run, ignored) && !fs::is_directory(config.run, ignored))
-    fail(ErrorCode::kBadInput, "--run ", config.run, " is there already and is no fine-tuning of this model; give another folder");
-  if (!has_begun(config)) return FineTuningState::kNew;
-  const std::optional<Checkpoint> newest = Checkpoint::open_latest(config.run + "/checkpoints");  // As --resume takes it.
-  return newest && newest->step() >= config.steps ? FineTuningState::kDone : FineTuningState::kBegun;
+    fail(ErrorCode::kBadInput, "--run ", config.run, " exists and is not a folder; give another --run");
+  if (!holds_run(config.run) && !fs::exists(config.run + "/config.toml", ignored)) return FineTuningState::kNew;
+  check_same_training(config);
+  Config held;
+  held.run = config.run;
+  held.resume_auto = true;
+  if (!RunFolder(held).goes_on()) return FineTuningState::kNew;
+  const std::optional<Checkpoint> newest = Checkpoint::open_latest(config.run + "/checkpoints");  // The one that --resume takes.
+  if (!newest)
+    fail(ErrorCode::kBadInput, "--run ", config.run,
+         " holds this training, but no checkpoint that can be read; remove it, or give another --run");
+  return newest->step() >= config.steps ? FineTuningState::kDone : FineTuningState::kBegun;
 }
 
 std::vector<std::string> words_of_fine_tuning(const Config& config, FineTuningState state) {
-  const bool goes_on = state == FineTuningState::kBegun;
+  const bool is_resumed = state == FineTuningState::kBegun;
   const Config defaults;
   std::vector<std::string> words = {"train"};
-  if (goes_on) words.insert(words.end(), {"--run", config.run, "--resume"});
+  if (is_resumed) words.insert(words.end(), {"--run", config.run, "--resume"});
   for (const Setting& setting : settings()) {
-    // A run that goes on has its own settings; where it runs may be said anew.
-    const bool is_place = setting.name == "layout" || setting.name == "workers" || setting.name == "threads" || setting.name == "quiet";
-    if ((goes_on && !is_place) || setting.get(config) == setting.get(defaults)) continue;
+    // A resumed run keeps its settings; only where it runs may change.
+    const bool is_placement = setting.name == "layout" || setting.name == "workers" || setting.name == "threads" || setting.name == "quiet";
+    if ((is_resumed && !is_placement) || setting.get(config) == setting.get(defaults)) continue;
     if (setting.is_flag && plain_value(setting, config) != "true") continue;
     words.push_back("--" + setting.name);
     if (!setting.is_flag) words.push_back(plain_value(setting, config));

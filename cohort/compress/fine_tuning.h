@@ -1,6 +1,6 @@
 #pragma once
-// The training that makes a model fit for less: a run of its own, which begins with the weights of another and leaves that one as it is.
-// Torch-free.
+// The training inside `cohort compress prune` and `quantize --scheme qat`: a run of its own that begins with the weights of another run and
+// does not change that one. Torch-free.
 
 #include <cstdint>
 #include <string>
@@ -12,44 +12,37 @@
 namespace cohort {
 
 struct FineTuningRequest {
-  std::string verb;            ///< "compress prune": what messages begin with,
-  std::string how;             ///< and "weight:0.9", which names the folder.
-  std::string prune;           ///< Settings of the training; "": none.
-  std::string quantize_aware;  ///< Likewise.
-  int64_t steps = 0;           ///< 0: as many as the run had made.
-  double lr = Config::kAuto;   ///< It begins with this rate and falls to 0; auto: the run's.
-  std::string run;             ///< Its folder; "": the run's name and what is done to it.
+  std::string verb;            ///< "compress prune": how messages begin.
+  std::string how;             ///< "weight:0.9": part of the folder's name.
+  std::string prune;           ///< The setting of the training; "": none.
+  std::string quantize_aware;  ///< The setting of the training; "": none.
+  int64_t steps = 0;           ///< 0: as many as the original run has made.
+  double lr = Config::kAuto;   ///< Initial learning rate, which falls to 0; auto: that of the original run.
+  std::string run;             ///< Folder; "": derived from the original run's name and `how`.
   std::string layout;          ///< "": dp.
-  std::string data, plugin;    ///< "": the run's.
+  std::string data, plugin;    ///< "": those of the original run.
   int workers = 0, threads = 0;
-  bool quiet = false;  ///< Nobody reads what the training tells.
+  bool quiet = false;
 };
 
-/// The training's settings: model, data, batch, optimizer and loss are the run's, the rate falls linearly to 0, a checkpoint every tenth of
-/// the steps. `model` and `init_from`: what it begins with.
+/// Settings of the training. Model, data, batch, optimizer and loss are those of the original run; the rate falls linearly to 0; there is a
+/// checkpoint every tenth of the steps. `model`, `init_from`: what it begins with.
 Config fine_tuning_config(const TrainedFile& file, const FineTuningRequest& request, const std::string& model,
                           const std::string& init_from);
-/// The folder that it is written to.
+/// The folder of the training.
 std::string fine_tuning_folder(const TrainedFile& file, const FineTuningRequest& request);
 
-/// Error(kBadInput) that begins with "--run DIR" where settings of the training in config.run are others than `config`'s, but for those on
-/// workers, layout, and what is told and saved meanwhile. config.run holds a config.toml.
-void check_same_training(const Config& config);
-
-/// Whether config.run has a checkpoint to go on from. What a training left that was ended before its first is taken away, so that it can
-/// begin anew. Error(kBadInput) where the folder holds another run or other files, or somebody works in it.
-bool has_begun(const Config& config);
-
 enum class FineTuningState {
-  kNew,    ///< Nothing is there.
-  kBegun,  ///< It was ended before its last step, and can go on.
+  kNew,    ///< Nothing to resume.
+  kBegun,  ///< Ended before its last step; can be resumed.
   kDone,
 };
-/// Of config.run. What was ended before its first checkpoint is removed: it has nothing to go on from. Error(kBadInput) where the folder
-/// holds another run.
+/// State of the training in config.run; the remains of one that ended before its first checkpoint are deleted. Error(kBadInput) where the
+/// folder holds a run with other settings (except those of workers, layout, output and checkpoints), other files or no readable checkpoint,
+/// or is in use.
 FineTuningState find_fine_tuning(const Config& config);
 
-/// The words that train it, without the program's name: `train` with every setting, or `train --run DIR --resume`.
+/// Command line of the training without the program's name: `train` with every setting, or `train --run DIR --resume`.
 std::vector<std::string> words_of_fine_tuning(const Config& config, FineTuningState state);
 
 }  // namespace cohort

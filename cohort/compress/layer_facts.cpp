@@ -1,3 +1,20 @@
+// Calibration of activations, and examination of layers.
+//
+// Calibration methods choose the range that codes span; a small range has fine steps and cuts values off:
+//
+//   min-max      all values seen. Nothing is cut off; one outlier makes all steps coarse.
+//   percentile   all values but the fraction 0.00005 at each end (McKinstry et al. 2018, "Discovering low-precision networks close to
+//                full-precision networks", section 3.1).
+//   mse          the range with the least mean squared error of the codes (Banner et al. 2019, "Post training 4-bit quantization of
+//                convolutional networks for rapid-deployment", section 2, by search instead of a formula for one distribution):
+//                  E(f) = sum over bins of count * (value - nearest code of [f low, f high])^2,  f = 0.01, 0.02, ... 1
+//                Within a bin the rounding error is that of a uniform distribution, step^2 / 12; a value outside loses its distance to the
+//                end. Of equal errors the larger range wins.
+//
+// Cost: two forwards of each calibration batch, then none, one and 100 passes over the bins of each tensor.
+//
+// Examination: each layer's output on one batch is compared with that of the operation that its module suggests, then layers whose output
+// nobody else reads are marked as absorbable. Cost: two forwards.
 #include "cohort/compress/layer_facts.h"
 
 #include <ATen/ops/allclose.h>
@@ -15,7 +32,6 @@
 #include <cmath>
 #include <exception>
 #include <limits>
-#include <tuple>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
@@ -27,7 +43,7 @@
 namespace cohort {
 
 Histogram::Histogram(ValueRange range) : range_{std::min(range.low, 0.0), std::max(range.high, 0.0)} {
-  if (!(range_.high > range_.low)) range_.high = range_.low + 1;  // Zeros alone.
+  if (!(range_.high > range_.low)) range_.high = range_.low + 1;  // All values are zero.
 }
 
 void Histogram::add(std::span<const float> values) {
@@ -40,33 +56,21 @@ void Histogram::add(std::span<const float> values) {
   }
 }
 
-// The methods:
-//
-// min-max      all values that were seen. Nothing is cut off; one outlier makes all steps coarse.
-// percentile   all values but the few at each end (McKinstry et al. 2018, "Discovering low-precision networks close to full-precision
-//              networks", section 3.1): a share of 0.00005 is left out below and above. Walks the bins from each end until the share is
-//              reached.
-// mse          the range with the least mean squared error of the codes (Banner et al. 2019, "Post training 4-bit quantization of
-//              convolutional networks for rapid-deployment", section 2, by search in place of a formula for one distribution):
-//                E(f) = sum over bins of count * (value - nearest code of [f low, f high])^2,  f = 0.01, 0.02, ... 1
-//              Within a bin the error of rounding is that of an even spread, step^2 / 12; a value outside loses its distance to the end.
-//              Of equal errors the larger range.
-//
-// Cost: none, one and 100 passes over the bins.
-
 namespace {
 
-constexpr double kShareLeftOut = 0.00005;
+constexpr double kFractionCutOff = 0.00005;
 constexpr int kNumFractions = 100;
 
-ValueRange inner_range(const Histogram& values) {
-  const double allowed = kShareLeftOut * values.total();
+ValueRange full_range(const Histogram& values) { return values.range(); }
+
+ValueRange percentile_range(const Histogram& values) {
+  const double allowed = kFractionCutOff * values.total();
   const std::vector<double>& counts = values.counts();
   size_t low = 0, high = Histogram::kNumBins;
-  for (double left_out = counts[low]; left_out <= allowed && low + 1 < high; left_out += counts[low]) ++low;
-  for (double left_out = counts[high - 1]; left_out <= allowed && high - 1 > low; left_out += counts[high - 1]) --high;
+  for (double cut_off = counts[low]; cut_off <= allowed && low + 1 < high; cut_off += counts[low]) ++low;
+  for (double cut_off = counts[high - 1]; cut_off <= allowed && high - 1 > low; cut_off += counts[high - 1]) --high;
   const auto edge = [&](size_t bin) { return values.range().low + static_cast<double>(bin) * values.width(); };
-  // Zero stays inside: padding and ReLU are made of it.
+  // Zero stays inside: padding and ReLU need its code.
   return {std::min(edge(low), 0.0), std::max(edge(high), 0.0)};
 }
 
@@ -74,13 +78,13 @@ double squared_error(const Histogram& values, const ValueRange& range) {
   const double step = (range.high - range.low) / kActivationSteps, rounding = step * step / 12;
   double sum = 0;
   for (size_t bin = 0; bin < Histogram::kNumBins; ++bin) {
-    const double value = values.middle(bin), cut_off = value - std::clamp(value, range.low, range.high);
+    const double value = values.center(bin), cut_off = value - std::clamp(value, range.low, range.high);
     sum += values.counts()[bin] * (cut_off * cut_off + rounding);
   }
   return sum;
 }
 
-ValueRange least_squared_error(const Histogram& values) {
+ValueRange least_squared_error_range(const Histogram& values) {
   ValueRange best = values.range();
   double least = squared_error(values, best);
   for (int i = kNumFractions - 1; i > 0; --i) {
@@ -99,9 +103,7 @@ ValueRange least_squared_error(const Histogram& values) {
 
 const std::vector<RangeMethod>& range_methods() {
   static const std::vector<RangeMethod> methods = {
-      {"min-max", "all values that were seen", [](const Histogram& values) { return values.range(); }},
-      {"percentile", "all but a share of 0.00005 at each end", inner_range},
-      {"mse", "the least mean squared error of the codes", least_squared_error}};
+      {"min-max", full_range}, {"percentile", percentile_range}, {"mse", least_squared_error_range}};
   return methods;
 }
 
@@ -116,7 +118,21 @@ const RangeMethod& find_range_method(const std::string& name) {
 
 namespace {
 
-/// Of one tensor of the model: first its ends, then its histogram.
+/// Codes 0 to kActivationSteps over `range`; zero has a code of its own.
+CodeScale scale_of_range(const ValueRange& range) {
+  const double low = std::min(range.low, 0.0), high = std::max(range.high, 0.0);
+  const double scale = high > low ? (high - low) / kActivationSteps : 1;
+  return {scale, std::clamp<int64_t>(std::lround(-low / scale), 0, kActivationSteps)};
+}
+
+LayerGraph::Inputs inputs_of(const LayerGraph& model, size_t index, const at::Tensor& input, const std::vector<at::Tensor>& outputs) {
+  LayerGraph::Inputs inputs;
+  for (const int source : model.layers()[index].inputs)
+    inputs.push_back(source == LayerGraph::kInput ? input : outputs.at(static_cast<size_t>(source)));
+  return inputs;
+}
+
+/// One tensor of the model: first its extremes are collected, then its histogram.
 struct ObservedTensor {
   ValueRange range{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
   Histogram histogram;
@@ -128,7 +144,7 @@ struct ObservedTensor {
     const auto [least, largest] = at::aminmax(tensor);
     range.low = std::min(range.low, least.item<double>());
     range.high = std::max(range.high, largest.item<double>());
-    is_usable = std::isfinite(range.low) && std::isfinite(range.high);  // A NaN is the least and the largest.
+    is_usable = std::isfinite(range.low) && std::isfinite(range.high);  // aminmax() returns NaN where there is one.
   }
   void count(const at::Tensor& tensor) {
     if (!is_usable || tensor.numel() == 0) return;
@@ -145,23 +161,10 @@ struct ObservedTensor {
 
 }  // namespace
 
-LayerGraph::Inputs inputs_of(const LayerGraph& model, size_t index, const at::Tensor& input, const std::vector<at::Tensor>& outputs) {
-  LayerGraph::Inputs inputs;
-  for (const int source : model.layers()[index].inputs)
-    inputs.push_back(source == LayerGraph::kInput ? input : outputs.at(static_cast<size_t>(source)));
-  return inputs;
-}
-
 std::vector<at::Tensor> run_layers(const LayerGraph& model, const at::Tensor& input) {
   std::vector<at::Tensor> outputs;
   for (size_t i = 0; i < model.layers().size(); ++i) outputs.push_back(model.run_layer(i, inputs_of(model, i, input, outputs)));
   return outputs;
-}
-
-CodeScale scale_of_range(const ValueRange& range) {
-  const double low = std::min(range.low, 0.0), high = std::max(range.high, 0.0);
-  const double scale = high > low ? (high - low) / kActivationSteps : 1;
-  return {scale, std::clamp<int64_t>(std::lround(-low / scale), 0, kActivationSteps)};
 }
 
 ActivationScales observe_activations(const LayerGraph& model, const std::vector<at::Tensor>& batches, const RangeMethod& method) {
@@ -190,11 +193,11 @@ bool is_same(const at::Tensor& found, const at::Tensor& wanted) {
 
 bool is_floats(const at::Tensor& tensor) { return tensor.defined() && tensor.scalar_type() == at::kFloat && tensor.numel() > 0; }
 
-/// Whether codes in give codes out of the same scale, as near to the floats as codes can be. Means over many values are left to floats:
-/// they are finer than a code.
+/// Whether the layer maps codes to codes of the same scale with no more error than rounding. Means over many values are finer than a code,
+/// so they stay in floats.
 bool goes_through(const LayerGraph& model, size_t index, const at::Tensor& input, const at::Tensor& output) {
-  constexpr int64_t kMostValuesInOne = 16;
-  if (!is_floats(input) || !is_floats(output) || output.numel() * kMostValuesInOne < input.numel()) return false;
+  constexpr int64_t kMaxValuesInOne = 16;
+  if (!is_floats(input) || !is_floats(output) || output.numel() * kMaxValuesInOne < input.numel()) return false;
   try {
     const CodeScale scale = scale_of_range({input.min().item<double>(), input.max().item<double>()});
     const at::Tensor codes = to_int8(input, scale);
@@ -202,11 +205,11 @@ bool goes_through(const LayerGraph& model, size_t index, const at::Tensor& input
     return found.is_quantized() && found.q_scale() == codes.q_scale() && found.q_zero_point() == codes.q_zero_point() &&
            found.sizes() == wanted.sizes() && (found.dequantize() - wanted).abs().max().item<double>() <= 0.51 * scale.scale;
   } catch (const std::exception&) {
-    return false;  // It has no kernel for codes, which is an answer.
+    return false;  // LibTorch has no kernel for codes here.
   }
 }
 
-at::Tensor normalised_by(const NormFactors& factors, const at::Tensor& input) {
+at::Tensor apply_norm(const NormFactors& factors, const at::Tensor& input) {
   return input * factors.factor.view({1, -1, 1, 1}) + factors.shift.view({1, -1, 1, 1});
 }
 
@@ -224,31 +227,26 @@ Does what_module_does(torch::nn::Module* module, const at::Tensor& input, const 
   if (auto* block = dynamic_cast<TransformerBlockImpl*>(module))
     return is_same(output, block->forward(input)) ? Does::kBlock : Does::kOther;
   if (const auto factors = norm_factors(module); factors && input.dim() == 4 && input.size(1) == factors->factor.size(0))
-    return is_same(output, normalised_by(*factors, input)) ? Does::kNorm : Does::kOther;
+    return is_same(output, apply_norm(*factors, input)) ? Does::kNorm : Does::kOther;
   return Does::kOther;
 }
 
 Does what_it_does(const LayerGraph& model, size_t index, const LayerGraph::Inputs& inputs, const at::Tensor& output) {
   const LayerGraph::Layer& layer = model.layers()[index];
   if (!std::all_of(inputs.begin(), inputs.end(), is_floats) || !is_floats(output)) return Does::kOther;
-  const bool is_dropout = dynamic_cast<const DropoutImpl*>(layer.module.get()) != nullptr;  // In eval mode it hands on what it gets.
+  const bool is_dropout = dynamic_cast<const DropoutImpl*>(layer.module.get()) != nullptr;  // The identity in eval mode.
   if (layer.module && !is_dropout) return inputs.size() == 1 ? what_module_does(layer.module.get(), inputs[0], output) : Does::kOther;
   if (inputs.size() == 2 && inputs[0].sizes() == inputs[1].sizes() && is_same(output, inputs[0] + inputs[1])) return Does::kSum;
   if (inputs.size() != 1) return Does::kOther;
-  const bool cuts = inputs[0].min().item<double>() < 0;  // Else anything that changes nothing would be a ReLU.
-  if (cuts && is_same(output, at::relu(inputs[0]))) return Does::kRelu;
+  const bool has_negatives = inputs[0].min().item<double>() < 0;  // Without them the identity would look like a ReLU.
+  if (has_negatives && is_same(output, at::relu(inputs[0]))) return Does::kRelu;
   return goes_through(model, index, inputs[0], output) ? Does::kThrough : Does::kOther;
-}
-
-std::string why_float(const LayerGraph::Layer& layer, const LayerFacts& facts) {
-  if (!facts.has_weights || facts.does == Does::kConvolution || facts.does == Does::kProduct || facts.does == Does::kBlock) return "";
-  return concat("no int8 kernel for a layer of kind ", layer.kind);
 }
 
 }  // namespace
 
 std::optional<NormFactors> norm_factors(const torch::nn::Module* module) {
-  constexpr double kGhostEpsilon = 1e-5;  // What the families have; another one is found out by the comparison of outputs.
+  constexpr double kGhostEpsilon = 1e-5;  // That of the built-in models; the comparison of outputs detects another one.
   const auto of = [](const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& variance, double epsilon) {
     const at::Tensor gamma = weight.defined() ? weight : at::ones_like(mean), beta = bias.defined() ? bias : at::zeros_like(mean);
     const at::Tensor factor = gamma.detach() * at::rsqrt(variance + epsilon);
@@ -271,9 +269,10 @@ std::vector<LayerFacts> examine_layers(const LayerGraph& model, const at::Tensor
       if (source >= 0) facts[static_cast<size_t>(source)].readers.push_back(i);
     facts[i].has_weights = layer.module && has_matrix(*layer.module);
     facts[i].does = what_it_does(model, i, inputs_of(model, i, input, outputs), outputs[i]);
-    facts[i].why_float = why_float(layer, facts[i]);
+    if (facts[i].has_weights && facts[i].does != Does::kConvolution && facts[i].does != Does::kProduct && facts[i].does != Does::kBlock)
+      facts[i].why_float = concat("no int8 kernel for a layer of kind ", layer.kind);
   }
-  // What nobody else reads may be absorbed.
+  // Only a layer that nobody else reads may be absorbed.
   const auto only_reader = [&](size_t layer, Does does) -> std::optional<size_t> {
     const std::vector<size_t>& readers = facts[layer].readers;
     return readers.size() == 1 && facts[readers[0]].does == does ? std::optional(readers[0]) : std::nullopt;

@@ -84,7 +84,7 @@ TEST_CASE("the range of the least squared error has no neighbour with less") {
     const double step = high / kActivationSteps;
     double sum = 0;
     for (size_t bin = 0; bin < Histogram::kNumBins; ++bin) {
-      const double value = values.middle(bin);
+      const double value = values.center(bin);
       const double nearest = std::clamp(std::round(value / step), 0.0, 127.0) * step;
       sum += values.counts()[bin] * (value - nearest) * (value - nearest);
     }
@@ -140,7 +140,7 @@ TEST_CASE("what layers do, and what they can absorb") {
   CHECK((facts[3].readers == std::vector<size_t>{4, 5}));
 }
 
-TEST_CASE("what others read is not absorbed") {
+TEST_CASE("a layer that others read is not absorbed") {
   LayerGraph graph;
   const int conv = add_conv(graph, "conv", 2, 4, 3);
   const int relu = add_relu(graph, "relu");
@@ -150,7 +150,7 @@ TEST_CASE("what others read is not absorbed") {
   CHECK_FALSE(facts[0].relu.has_value());
 }
 
-TEST_CASE("a kind is a word: what the layer does is compared") {
+TEST_CASE("the kind of a layer is not trusted: its output is compared") {
   LayerGraph graph;
   graph.add("relu", "relu", [](const LayerGraph::Inputs& in) { return at::tanh(in[0]); });
   const auto conv = torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 2, 3).padding(1)).ptr();

@@ -8,14 +8,12 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/compress/compressed_parts.h"
+#include "cohort/compress/compressed_content.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/smaller_model.h"
 #include "cohort/infer/evaluate_trained.h"
-#include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/job/specs/pruning.h"
 #include "cohort/models/registry.h"
@@ -40,12 +38,6 @@ void check_prune_request(const PruneRequest& request) {
          "--sparsity out");
 }
 
-void check_can_be_pruned(const TrainedFile& file) {
-  const CompressedForm* const form = file.compressed();
-  if (form && !(form->layers.empty() && form->tensors.empty()))
-    fail(ErrorCode::kBadInput, file.given(), " is compressed already (", quote_text(form->method), "); give the run that it was made from");
-}
-
 std::string smaller_model_of(const TrainedFile& file, const DataShape& shape, double sparsity) {
   return smaller_specification(file.config().model, *restore_model(file, shape), sparsity);
 }
@@ -55,15 +47,15 @@ void write_smaller_model(const TrainedFile& file, const DataDescription& trained
   const DataShape shape = shape_of(trained);
   const std::shared_ptr<LayerGraph> model = restore_model(file, shape), smaller = build_model(specification, shape, file.config().seed);
   take_channels(*model, *smaller, input_batch(samples, 0, 2));
-  CompressedParts parts;
-  const CompressionSource source{.model = smaller, .facts = {}, .fresh = [&] { return build_model(specification, shape, 1); }};
-  complete(source, parts);
-  parts.form.method = "channels that stay, not trained yet";
+  CompressedContent content;
+  const CompressionSource source{.model = smaller, .fresh = [&] { return build_model(specification, shape, 1); }};
+  build_compressed(source, content);
+  content.form.method = "channels that stay, not trained yet";
   FileMetadata metadata = metadata_of_export(file);
   metadata[exported::kModel] = specification;
   metadata.erase(exported::kValLoss);
   metadata.erase(exported::kValError);
-  write_compressed_file(out, parts, std::move(metadata));
+  write_compressed_file(out, content, std::move(metadata));
 }
 
 void check_has_matrices(const TrainedFile& file, const DataShape& shape, const std::string& how) {
@@ -72,15 +64,7 @@ void check_has_matrices(const TrainedFile& file, const DataShape& shape, const s
 
 namespace {
 
-int64_t bytes_of(const torch::nn::Module* module) {
-  int64_t bytes = 0;
-  if (!module) return 0;
-  for (const std::vector<at::Tensor>& tensors : {module->parameters(), module->buffers()})
-    for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
-  return bytes;
-}
-
-/// Of the matrices and kernels of a layer: how many numbers, and how many are zero.
+/// Elements of the matrices and kernels of a layer, and how many of them are zero.
 std::pair<int64_t, int64_t> count_zeros(const torch::nn::Module& module) {
   int64_t all = 0, zeros = 0;
   for (const at::Tensor& tensor : module.parameters()) {
@@ -91,11 +75,10 @@ std::pair<int64_t, int64_t> count_zeros(const torch::nn::Module& module) {
   return {all, zeros};
 }
 
-CompressedLayerResult of_weights(const LayerGraph::Layer& layer, const CompressedParts& parts) {
-  CompressedLayerResult result{.layer = layer.name, .kind = layer.kind, .done = "as it was", .loss_increase = {}, .sparsity = {}};
+CompressedLayerResult sparse_layer_result(const LayerGraph::Layer& layer, const CompressedContent& content) {
+  CompressedLayerResult result{.layer = layer.name, .kind = layer.kind, .done = "unchanged"};
   if (!layer.module) return result;
-  for (const auto& [name, tensor] : parts.tensors)
-    if (name.starts_with(layer.name + ".")) result.bytes += static_cast<int64_t>(tensor.nbytes());
+  result.bytes = layer_bytes(content, layer.name);
   const auto [all, zeros] = count_zeros(*layer.module);
   if (all == 0) return result;
   result.sparsity = static_cast<double>(zeros) / static_cast<double>(all);
@@ -104,34 +87,34 @@ CompressedLayerResult of_weights(const LayerGraph::Layer& layer, const Compresse
   return result;
 }
 
-/// Rows of the first matrix or kernel: what it makes.
+/// Output channels or units: rows of the first matrix or kernel.
 int64_t num_outputs(const torch::nn::Module& module) {
   for (const at::Tensor& tensor : module.parameters())
     if (tensor.dim() >= 2) return tensor.size(0);
   return 0;
 }
 
-CompressedLayerResult of_channels(const LayerGraph::Layer& layer, const LayerGraph::Layer& before) {
-  CompressedLayerResult result{.layer = layer.name, .kind = layer.kind, .done = "as it was", .loss_increase = {}, .sparsity = {}};
+CompressedLayerResult cut_layer_result(const LayerGraph::Layer& layer, const LayerGraph::Layer& before) {
+  CompressedLayerResult result{.layer = layer.name, .kind = layer.kind, .done = "unchanged"};
   if (!layer.module) return result;
-  result.bytes = bytes_of(layer.module.get());
+  result.bytes = module_bytes(layer.module.get());
   const int64_t kept = num_outputs(*layer.module), all = num_outputs(*before.module);
   if (kept < all) {
     result.sparsity = 1 - static_cast<double>(kept) / static_cast<double>(all);
     result.done = concat("keeps ", kept, " of ", all, layer.kind == "linear" ? " units" : " channels");
-  } else if (result.bytes < bytes_of(before.module.get())) {
+  } else if (result.bytes < module_bytes(before.module.get())) {
     result.done = "reads fewer channels";
   }
   return result;
 }
 
-std::vector<CompressedLayerResult> layer_results(const LayerGraph& original, const LayerGraph& model, const CompressedParts& parts,
-                                                 bool is_channel) {
+std::vector<CompressedLayerResult> pruned_layer_results(const LayerGraph& original, const LayerGraph& model,
+                                                        const CompressedContent& content, bool is_channel) {
   std::vector<CompressedLayerResult> results;
   for (size_t i = 0; i < model.layers().size(); ++i) {
     const LayerGraph::Layer &layer = model.layers()[i], &before = original.layers()[i];
-    results.push_back(is_channel ? of_channels(layer, before) : of_weights(layer, parts));
-    results.back().original_bytes = bytes_of(before.module.get());
+    results.push_back(is_channel ? cut_layer_result(layer, before) : sparse_layer_result(layer, content));
+    results.back().original_bytes = module_bytes(before.module.get());
   }
   return results;
 }
@@ -148,31 +131,19 @@ CompressionResult write_pruned(const TrainedFile& file, const TrainedFile& prune
   const std::shared_ptr<LayerGraph> original = restore_model(file, shape), model = restore_model(pruned, shape);
   if (original->layers().size() != model->layers().size())
     fail(ErrorCode::kBadInput, pruned.path(), " holds another model than ", file.path());
-  CompressionResult result{.method = "prune " + request.how(),
-                           .out = out,
-                           .step = pruned.step(),
-                           .validation_samples = validation.num_samples(),
-                           .original = {},
-                           .compressed = {},
-                           .layers = {}};
-  CompressedParts parts = request.is_channel() ? CompressedParts() : sparse_parts(*model);
-  parts.form.method = result.method;
-  const CompressionSource source{.model = model, .facts = {}, .fresh = [&] { return restore_model(pruned, shape); }};
-  const std::shared_ptr<LayerGraph> loaded = complete(source, parts);
+  CompressionResult result{
+      .method = "prune " + request.how(), .out = out, .step = pruned.step(), .validation_samples = validation.num_samples()};
+  CompressedContent content = request.is_channel() ? CompressedContent() : compress_sparse(*model);
+  const CompressionSource source{.model = model, .fresh = [&] { return restore_model(pruned, shape); }};
+  const std::shared_ptr<LayerGraph> loaded = build_compressed(source, content);
   progress("validation data");
   const Evaluation before = evaluate_restored(file, *original, validation).found,
                    after = evaluate_restored(pruned, *loaded, validation).found;
-  result.original.loss = before.loss, result.original.error = before.error;
-  result.compressed.loss = after.loss, result.compressed.error = after.error;
+  result.original = {.loss = before.loss, .error = before.error};
+  result.compressed = {.loss = after.loss, .error = after.error};
+  result.layers = pruned_layer_results(*original, *loaded, content, request.is_channel());
   progress("latency");
-  measure_forwards(*original, *loaded, validation, result);
-  result.original.bytes = bytes_of_export(*original, metadata_of_export(file));
-  result.layers = layer_results(*original, *loaded, parts, request.is_channel());
-  FileMetadata metadata = metadata_of_export(pruned);
-  metadata[exported::kValLoss] = finite_json(after.loss).dump();
-  metadata[exported::kValError] = finite_json(after.error).dump();
-  result.compressed.bytes = write_compressed_file(out, parts, std::move(metadata));
-  measure_memory(file, TrainedFile::open(out), validation, result);
+  measure_and_write({file, *original}, {pruned, *loaded}, content, validation, result);
   return result;
 }
 

@@ -1,6 +1,12 @@
 #pragma once
-// `cohort compress prune`: what it was asked for, what its training begins with, and the pruned model beside the one that it came from.
-// Torch-free.
+// `cohort compress prune`: its request, the model that its fine-tuning begins with, and the pruned model beside the original. Torch-free.
+//
+// Pruning is spread over three places:
+//   parallel/prune/smallest_weights   which weights of a tensor, possibly divided over ranks, are the smallest
+//   train/model/pruner                masks those weights during training (--prune), by calling smallest_weights
+//   compress/prune (here)             starts such a training for an existing model and writes what it left as a smaller file. Single
+//                                     weights and 2:4: the training has --prune. Whole channels: the model is cut before (smaller_model)
+//                                     and trains without a mask
 
 #include <functional>
 #include <string>
@@ -12,11 +18,9 @@
 
 namespace cohort {
 
-// What `cohort compress prune` was asked for. Torch-free.
-
 struct PruneRequest {
   std::string granularity = "weight";  ///< "weight", "2:4" or "channel".
-  double sparsity = 0.9;               ///< Part of the weights, or channels, that goes; 0.5 for 2:4.
+  double sparsity = 0.9;               ///< Fraction of the weights, or channels, to remove; 0.5 for 2:4.
   FineTuningRequest tuning;
 
   bool is_channel() const { return granularity == "channel"; }
@@ -24,27 +28,22 @@ struct PruneRequest {
   std::string how() const;
 };
 
-/// Error(kBadInput) for a granularity or sparsity that is none.
+/// Error(kBadInput) for an unknown granularity or a sparsity out of range.
 void check_prune_request(const PruneRequest& request);
-/// Error(kBadInput) for a file whose weights are codes.
-void check_can_be_pruned(const TrainedFile& file);
 
-// What a pruning's training begins with, of a trained file. Torch-free.
-
-/// The specification of the model that is left without that part of the channels: smaller_specification() of the file's model, whose
-/// channels are tried. Errors as it and take_channels() have them.
+/// The specification of the file's model without that fraction of its channels. Errors as in smaller_specification().
 std::string smaller_model_of(const TrainedFile& file, const DataShape& shape, double sparsity);
-/// Writes it, with the weights of the channels that stay, as a plain safetensors file. `samples`: some of the model's data.
+/// Writes that model, with the weights of the channels that stay, as a safetensors file. `samples`: of the model's data. Errors as in
+/// take_channels().
 void write_smaller_model(const TrainedFile& file, const DataDescription& trained, const DataSource& samples,
                          const std::string& specification, const std::string& out);
 
 /// Error(kBadInput) where `how` ("weight:0.9", "2:4") finds nothing to prune in the file's model.
 void check_has_matrices(const TrainedFile& file, const DataShape& shape, const std::string& how);
 
-// A pruned model beside the one that it came from: what was done, what it cost, and the file.
-
-/// `pruned`: what the fine-tuning of `file` left. Writes `out` (docs/formats/compressed.md), in one piece and only when all is measured:
-/// matrices without their zeros, or the smaller model. `progress` is told what is done now. Errors as quantise() has them.
+/// Compares `pruned`, the result of the fine-tuning of `file`, with `file` and writes `out` (docs/formats/compressed.md), atomically and
+/// only after all measurements: matrices without their zeros, or the smaller model. `progress` gets a line for each step. Errors as in
+/// quantise().
 CompressionResult write_pruned(const TrainedFile& file, const TrainedFile& pruned, const DataDescription& trained,
                                const DataSource& validation, const PruneRequest& request, const std::string& out,
                                const std::function<void(const std::string&)>& progress);

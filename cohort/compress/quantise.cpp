@@ -1,4 +1,12 @@
-// Samples that a compression looks at.
+// Post-training quantisation (Krishnamoorthi 2018; Jacob et al. 2018) of a trained model:
+//
+//   1. static: scales of activations from samples of the training part, spread evenly over it
+//   2. sensitivity of each layer: the increase of the loss on those samples with only this layer compressed, in int8 where the scheme has a
+//      kernel for it, else with its weights stored as codes
+//   3. all layers together on the validation data; while the error rose by more than is allowed, the most sensitive layer returns to floats
+//   4. bytes, and seconds of a forward beside the original's; then the file
+//
+// Cost: one evaluation of the calibration samples a layer, one of the validation data, and one more for each layer that returns to floats.
 #include "cohort/compress/quantise.h"
 
 #include <algorithm>
@@ -6,20 +14,16 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
-#include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/compress/compressed_parts.h"
+#include "cohort/compress/compressed_content.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/data/source/source.h"
 #include "cohort/infer/compressed/compressed_model.h"
 #include "cohort/infer/evaluate_trained.h"
-#include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/train/model/batch_tensors.h"
 
@@ -34,9 +38,9 @@ class SpreadSamples : public DataSource {
   const DataShape& shape() const override { return whole_.shape(); }
   int64_t num_samples() const override { return count_; }
   void read(std::span<const int64_t> indices, Batch& batch) const override {
-    std::vector<int64_t> places;
-    for (const int64_t index : indices) places.push_back(index * whole_.num_samples() / count_);
-    whole_.read(places, batch);
+    std::vector<int64_t> spread;
+    for (const int64_t index : indices) spread.push_back(index * whole_.num_samples() / count_);
+    whole_.read(spread, batch);
   }
   DataDescription describe() const override { return whole_.describe(); }
 
@@ -45,31 +49,8 @@ class SpreadSamples : public DataSource {
   int64_t count_;
 };
 
-/// `count` samples (or all, where there are no more) spread evenly over `source`, which must outlive it. Error(kBadInput) for none.
-std::shared_ptr<const DataSource> spread_samples(const DataSource& source, int64_t count) {
-  const int64_t num_samples = std::min(count, source.num_samples());
-  if (num_samples < 1) fail(ErrorCode::kBadInput, "the data have no sample to calibrate with");
-  return std::make_shared<SpreadSamples>(source, num_samples);
-}
-
-}  // namespace
-
-// Post-training quantisation (Krishnamoorthi 2018; Jacob et al. 2018), of a run as it is:
-//
-//   1. scales of activations from real samples of the training part (static)
-//   2. each layer alone: in int8 where a kernel knows it, else with weights kept in few bits; how much the loss on those samples rises is
-//      its sensitivity
-//   3. all of them together, on the validation data; while the error rose by more than is allowed, the most sensitive one goes back to
-//   floats
-//   4. bytes, and seconds of a forward beside the original's; then the file
-//
-// Cost: one evaluation of the calibration samples a layer, one of the validation data, and one more for each layer that goes back.
-
-namespace {
-
 constexpr int64_t kCalibrationBatch = 64;
 
-/// One quantisation on its way.
 class Quantisation {
  public:
   Quantisation(const TrainedFile& file, const TrainedFile* original, const DataDescription& trained, const DataSource& training,
@@ -83,7 +64,9 @@ class Quantisation {
     source_.fresh = [&file, shape = shape_of(trained)] { return restore_model(file, shape); };
     source_.model = source_.fresh();
     original_model_ = original ? restore_model(*original, shape_of(trained)) : source_.model;
-    calibration_ = spread_samples(training, request.calibration_samples);
+    const int64_t num_samples = std::min(request.calibration_samples, training.num_samples());
+    if (num_samples < 1) fail(ErrorCode::kBadInput, "the data have no sample to calibrate with");
+    calibration_ = std::make_shared<SpreadSamples>(training, num_samples);
     source_.facts = examine_layers(*source_.model, input_batch(*calibration_, 0, kCalibrationBatch));
     if (request.scheme == "static") observe();
   }
@@ -92,36 +75,24 @@ class Quantisation {
     CompressionResult result{.method = concat("quantize ", is_tuned_ ? "qat" : request_.scheme, request_.bits == 4 ? " int4" : " int8"),
                              .out = out,
                              .step = file_.step(),
-                             .validation_samples = validation_.num_samples(),
-                             .original = {},
-                             .compressed = {},
-                             .layers = {}};
+                             .validation_samples = validation_.num_samples()};
     check();
     LayerSet chosen = candidates();
     measure_sensitivity(chosen);
-    tell("validation data");
+    report_progress("validation data");
     const Evaluation original = evaluate_restored(original_, *original_model_, validation_).found;
-    CompressedParts parts;
+    CompressedContent content;
     std::shared_ptr<LayerGraph> model;
-    const Evaluation found = choose(original, chosen, parts, model);
-    result.original.loss = original.loss;
-    result.original.error = original.error;
+    const Evaluation found = choose(original, chosen, content, model);
+    result.original = {.loss = original.loss, .error = original.error};
     if (is_tuned_) {
       const Evaluation floats = evaluate_restored(file_, *source_.model, validation_).found;
       result.tuned = MeasuredModel{.loss = floats.loss, .error = floats.error};
     }
-    result.compressed.loss = found.loss;
-    result.compressed.error = found.error;
-    tell("latency");
-    measure_forwards(*original_model_, *model, validation_, result);
-    FileMetadata metadata = metadata_of_export(file_);
-    result.original.bytes = bytes_of_export(*original_model_, metadata_of_export(original_));
-    metadata[exported::kValLoss] = finite_json(found.loss).dump();
-    metadata[exported::kValError] = finite_json(found.error).dump();
-    parts.form.method = result.method;
-    result.layers = layer_results(chosen, parts);
-    result.compressed.bytes = write_compressed_file(out, parts, std::move(metadata));
-    measure_memory(original_, TrainedFile::open(out), validation_, result);
+    result.compressed = {.loss = found.loss, .error = found.error};
+    result.layers = layer_results(chosen, content);
+    report_progress("latency");
+    measure_and_write({original_, *original_model_}, {file_, *model}, content, validation_, result);
     return result;
   }
 
@@ -129,18 +100,18 @@ class Quantisation {
     const LayerSet chosen = candidates();
     if (std::none_of(chosen.begin(), chosen.end(), [&](size_t layer) { return is_weight_only() || computes_in_int8(layer); }))
       fail(ErrorCode::kBadInput, source_.model->title(), " has no layer that --scheme ", request_.scheme,
-           " knows: ", is_weight_only() ? "it has no matrix and no kernel" : "give --scheme weight-only (or, with qat, --bits 4)");
+           " supports: ", is_weight_only() ? "it has no matrix and no kernel" : "give --scheme weight-only (or, with qat, --bits 4)");
   }
 
  private:
   bool is_weight_only() const { return request_.scheme == "weight-only"; }
 
-  void tell(const std::string& what) const {
+  void report_progress(const std::string& what) const {
     if (progress_) progress_(what);
   }
 
   void observe() {
-    tell("ranges of activations");
+    report_progress("ranges of activations");
     std::vector<at::Tensor> batches;
     for (int64_t first = 0; first < calibration_->num_samples(); first += kCalibrationBatch)
       batches.push_back(input_batch(*calibration_, first, kCalibrationBatch));
@@ -154,7 +125,7 @@ class Quantisation {
     return found;
   }
 
-  /// By a kernel of the scheme; else its weights are kept as codes and it computes in floats.
+  /// Whether the scheme has a kernel for the layer; else its weights are stored as codes and it computes in floats.
   bool computes_in_int8(size_t index) const {
     using Does = LayerFacts::Does;
     const LayerFacts& facts = source_.facts[index];
@@ -165,14 +136,15 @@ class Quantisation {
            scales_.of(source_.model->layers()[index].inputs[0]) && scales_.of(static_cast<int>(facts.last(index)));
   }
 
-  CompressedParts parts_of(const LayerSet& chosen) const {
+  CompressedContent compress_layers(const LayerSet& chosen) const {
     LayerSet computed, coded;
     for (const size_t layer : chosen) (computes_in_int8(layer) ? computed : coded).insert(layer);
-    CompressedParts parts = request_.scheme == "static" ? static_parts(source_, scales_, computed) : dynamic_parts(source_, computed);
-    CompressedParts weights = coded_parts(source_, coded, request_.bits, request_.bits == 4 ? request_.group : 0);
-    parts.form.tensors.merge(weights.form.tensors);
-    parts.tensors.merge(weights.tensors);
-    return parts;
+    CompressedContent content =
+        request_.scheme == "static" ? compress_static(source_, scales_, computed) : compress_dynamic(source_, computed);
+    CompressedContent weights = compress_weights(source_, coded, request_.bits, request_.bits == 4 ? request_.group : 0);
+    content.form.tensors.merge(weights.form.tensors);
+    content.tensors.merge(weights.tensors);
+    return content;
   }
 
   double calibration_loss(LayerGraph& model) const { return evaluate_restored(file_, model, *calibration_).found.loss; }
@@ -180,31 +152,31 @@ class Quantisation {
   void measure_sensitivity(const LayerSet& chosen) {
     const double original = calibration_loss(*source_.model);
     for (const size_t layer : chosen) {
-      tell(concat("sensitivity of ", source_.model->layers()[layer].name));
-      CompressedParts parts = parts_of({layer});
-      const double loss = calibration_loss(*complete(source_, parts));
+      report_progress(concat("sensitivity of ", source_.model->layers()[layer].name));
+      CompressedContent content = compress_layers({layer});
+      const double loss = calibration_loss(*build_compressed(source_, content));
       loss_increase_[layer] = std::isnan(loss) ? std::numeric_limits<double>::infinity() : loss - original;
     }
   }
 
-  Evaluation choose(const Evaluation& original, LayerSet& chosen, CompressedParts& parts, std::shared_ptr<LayerGraph>& model) const {
+  Evaluation choose(const Evaluation& original, LayerSet& chosen, CompressedContent& content, std::shared_ptr<LayerGraph>& model) const {
     const std::optional<double>& allowed = request_.max_error_increase;
     if (allowed && !original.has_error())
       fail(ErrorCode::kBadInput, "--max-error-increase: the loss of ", source_.model->title(),
            " is its own, so no error is known; leave it out");
     for (;;) {
-      parts = parts_of(chosen);
-      model = complete(source_, parts);
+      content = compress_layers(chosen);
+      model = build_compressed(source_, content);
       const Evaluation found = evaluate_restored(file_, *model, validation_).found;
-      // The 1e-12: an error is a count over a count.
+      // 1e-12: errors are ratios of counts, and their difference is rounded.
       if (!allowed || found.error - original.error <= *allowed + 1e-12) return found;
       const auto worst =
           std::max_element(chosen.begin(), chosen.end(), [&](size_t a, size_t b) { return loss_increase_.at(a) < loss_increase_.at(b); });
-      tell(concat(source_.model->layers()[*worst].name, " back to floats"));
+      report_progress(concat(source_.model->layers()[*worst].name, " returns to floats"));
       if (chosen.size() == 1 && is_tuned_)
         if (const double floats = evaluate_restored(file_, *source_.model, validation_).found.error; floats - original.error > *allowed)
-          fail(ErrorCode::kInfeasible, "the training alone, in floats, takes the error from ", original.error, " to ", floats,
-               ", and --max-error-increase allows ", *allowed, "; train longer, or by another rate, in another folder");
+          fail(ErrorCode::kInfeasible, "the training alone, in floats, changes the error from ", original.error, " to ", floats,
+               ", and --max-error-increase allows ", *allowed, "; train longer, or with another learning rate, in another folder");
       if (chosen.size() == 1)
         fail(ErrorCode::kInfeasible, "with ", source_.model->layers()[*worst].name, " alone compressed the error rises from ",
              original.error, " to ", found.error, ", and --max-error-increase allows ", *allowed, "; allow more, or take another --scheme");
@@ -218,24 +190,24 @@ class Quantisation {
     return "";
   }
 
-  /// Of a layer whose weights alone are codes, where the scheme would have had more.
+  /// Why a layer of which only the weights are codes has no int8 kernel; "" where the scheme wants none.
   std::string why_floats(const LayerFacts& facts) const {
     if (is_weight_only()) return "";
     if (!facts.why_float.empty()) return ": " + facts.why_float;
-    return request_.scheme == "dynamic" ? ": LibTorch has no dynamic int8 kernel for conv2d" : ": not all of its numbers were finite";
+    return request_.scheme == "dynamic" ? ": LibTorch has no dynamic int8 kernel for conv2d" : ": not all of its activations were finite";
   }
 
-  std::string done_to(size_t index, const LayerSet& chosen, const CompressedParts& parts) const {
+  std::string description_of_layer(size_t index, const LayerSet& chosen, const CompressedContent& content) const {
     using Form = CompressedLayer::Form;
     const LayerFacts& facts = source_.facts[index];
     const std::string& name = source_.model->layers()[index].name;
     if (chosen.contains(index) && !computes_in_int8(index))
       return concat("weights int", request_.bits, ", computes in floats", why_floats(facts));
     if (loss_increase_.contains(index) && !chosen.contains(index)) return "floats: too sensitive";
-    if (is_weight_only()) return "as it was";
-    const auto how =
-        std::find_if(parts.form.layers.begin(), parts.form.layers.end(), [&](const CompressedLayer& layer) { return layer.name == name; });
-    if (how == parts.form.layers.end()) return "floats";
+    if (is_weight_only()) return "unchanged";
+    const auto how = std::find_if(content.form.layers.begin(), content.form.layers.end(),
+                                  [&](const CompressedLayer& layer) { return layer.name == name; });
+    if (how == content.form.layers.end()) return "floats";
     switch (how->form) {
       case Form::kStatic:
       case Form::kSum: {
@@ -254,16 +226,15 @@ class Quantisation {
     return "";
   }
 
-  std::vector<CompressedLayerResult> layer_results(const LayerSet& chosen, const CompressedParts& parts) const {
+  std::vector<CompressedLayerResult> layer_results(const LayerSet& chosen, const CompressedContent& content) const {
     std::vector<CompressedLayerResult> results;
     for (size_t i = 0; i < source_.facts.size(); ++i) {
       const LayerGraph::Layer& layer = source_.model->layers()[i];
-      CompressedLayerResult result{.layer = layer.name, .kind = layer.kind, .done = done_to(i, chosen, parts), .loss_increase = {}};
-      for (const auto& [name, tensor] : parts.tensors)
-        if (name.starts_with(layer.name + ".")) result.bytes += static_cast<int64_t>(tensor.nbytes());
-      if (layer.module)
-        for (const std::vector<at::Tensor>& tensors : {layer.module->parameters(), layer.module->buffers()})
-          for (const at::Tensor& tensor : tensors) result.original_bytes += static_cast<int64_t>(tensor.nbytes());
+      CompressedLayerResult result{.layer = layer.name,
+                                   .kind = layer.kind,
+                                   .done = description_of_layer(i, chosen, content),
+                                   .bytes = layer_bytes(content, layer.name),
+                                   .original_bytes = module_bytes(layer.module.get())};
       if (const auto found = loss_increase_.find(i); found != loss_increase_.end()) result.loss_increase = found->second;
       results.push_back(std::move(result));
     }
@@ -286,7 +257,7 @@ class Quantisation {
 
 void check_quantise_request(const TrainedFile& file, const QuantiseRequest& request, const std::string& out) {
   const std::vector<std::string> schemes = {"static", "dynamic", "weight-only", "qat"};
-  check_not_compressed(file);
+  check_not_compressed(file, /*allow_sparse=*/true);
   if (std::find(schemes.begin(), schemes.end(), request.scheme) == schemes.end())
     fail(ErrorCode::kBadInput, "--scheme ", request.scheme, did_you_mean(request.scheme, schemes), ": expected one of ",
          join(schemes, " "));
@@ -303,8 +274,8 @@ void check_quantise_request(const TrainedFile& file, const QuantiseRequest& requ
 
 void check_has_layers(const TrainedFile& file, const DataDescription& trained, const DataSource& training, const QuantiseRequest& request) {
   use_threads_of_training(file, request.threads);
-  const std::function<void(const std::string&)> nobody;
-  Quantisation(file, nullptr, trained, training, training, request, nobody).check();
+  const std::function<void(const std::string&)> no_progress;
+  Quantisation(file, nullptr, trained, training, training, request, no_progress).check();
 }
 
 CompressionResult quantise(const TrainedFile& file, const TrainedFile* original, const DataDescription& trained, const DataSource& training,

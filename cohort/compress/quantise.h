@@ -15,26 +15,25 @@ namespace cohort {
 struct QuantiseRequest {
   std::string scheme = "static";        ///< "static", "dynamic" or "weight-only".
   int bits = 8;                         ///< 4: weight-only.
-  int64_t group = 64;                   ///< Of 4 bits: columns that share a scale.
-  std::string calibration = "min-max";  ///< Of static: a name of range_methods().
-  int64_t calibration_samples = 512;    ///< Of the training part, spread evenly over it.
-  /// Layers go back to floats, the most sensitive first, until the error is at most so much above the original's; none: all stay int8.
+  int64_t group = 64;                   ///< With 4 bits: columns that share a scale.
+  std::string calibration = "min-max";  ///< With "static": a name that find_range_method() knows.
+  int64_t calibration_samples = 512;    ///< Taken from the training part.
+  /// The most sensitive layers return to floats until the error is at most this much above the original's; none: all stay compressed.
   std::optional<double> max_error_increase;
-  int threads = 0;  ///< As evaluate_trained() has it.
+  int threads = 0;  ///< As in evaluate_trained().
 };
 
-/// Error(kBadInput) for a file that is compressed already, a scheme and bits that no kernel has, and a name that `out` cannot have.
+/// Error(kBadInput) for a file that is compressed already, a scheme and bits without a kernel, and a name that `out` cannot have.
 void check_quantise_request(const TrainedFile& file, const QuantiseRequest& request, const std::string& out);
 
-/// Before a training with rounded weights: Error(kBadInput) for data without samples to calibrate with, and a model without a layer that
-/// the scheme knows. Runs the calibration samples.
+/// Before a training with rounded weights: Error(kBadInput) for data without samples to calibrate with, and for a model without a layer
+/// that the scheme supports. Evaluates the calibration samples.
 void check_has_layers(const TrainedFile& file, const DataDescription& trained, const DataSource& training, const QuantiseRequest& request);
 
-/// Writes `out`, a safetensors file (docs/formats/compressed.md), in one piece and only when all is measured. `original`: the run that a
-/// training with rounded weights made `file` of, which the result is compared with; null: `file` itself. `data`: as the training had it, or
-/// samples of its kind with the training's normalisation. `progress` is told what is done now; it may be empty. Errors as
-/// check_quantise_request(); Error(kBadInput) for data without samples to calibrate with, or a model without a layer that the scheme knows;
-/// Error(kInfeasible) where max_error_increase leaves none.
+/// Writes `out`, a safetensors file (docs/formats/compressed.md), atomically and only after all measurements. `original`: the run from
+/// which a training with rounded weights made `file`, to compare with; null: `file` itself. `training`, `validation`: with the training's
+/// normalisation. `progress`, which may be empty, gets a line for each step. Errors as in check_quantise_request() and check_has_layers();
+/// Error(kInfeasible) where max_error_increase leaves no layer compressed.
 CompressionResult quantise(const TrainedFile& file, const TrainedFile* original, const DataDescription& trained, const DataSource& training,
                            const DataSource& validation, const QuantiseRequest& request, const std::string& out,
                            const std::function<void(const std::string&)>& progress = {});

@@ -31,7 +31,7 @@ std::map<std::string, at::Tensor> tensors_of(const LayerGraph& model) {
   return tensors;
 }
 
-TEST_CASE("channels that are zero are those that go: the smaller model answers as the whole one does") {
+TEST_CASE("channels of zeros are removed: the smaller model gives the outputs of the whole one") {
   const at::NoGradGuard no_grad;
   torch::manual_seed(9);
   for (const char* specification :
@@ -74,7 +74,7 @@ TEST_CASE("filters are ranked by their norm, times their batch norm's factor") {
   const auto smaller = built(smaller_specification(specification, *model, 0.75), 4);  // One channel of four.
   take_channels(*model, *smaller, input);
   CHECK(at::allclose(tensors_of(*smaller)["norm1.weight"], tensors["norm1.weight"].narrow(0, 0, 1)));
-  const auto half = built(smaller_specification(specification, *model, 0.25), 4);  // Three of four: the second goes.
+  const auto half = built(smaller_specification(specification, *model, 0.25), 4);  // Three of four: the second is removed.
   take_channels(*model, *half, input);
   CHECK(tensors_of(*half)["norm1.running_var"].max().item<double>() < 1e6);
 }

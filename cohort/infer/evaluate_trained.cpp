@@ -1,18 +1,16 @@
-// The training divided its samples in chunks and the chunks over ranks; each rank added up its own, and then the ranks' sums were added in
-// their order. This process does the same additions: chunk c belongs to share c mod shares. Weights and kernels are the same, so the sums
-// are the same bits wherever a forward on that many threads gives the same bits; only layers that ranks divided among them (tp) were
-// computed in another order.
+// Repeats the sums of the training's evaluation. The training divided the samples into chunks and the chunks over ranks; each rank summed
+// its own, then the sums were added in the order of ranks. This process does the same additions: chunk c belongs to rank c mod shares. So
+// results are equal bit for bit wherever a forward on that many threads is; only layers that were split over ranks (tp) were computed in
+// another order. Cost: one forward of every sample.
 #include "cohort/infer/evaluate_trained.h"
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/compute_threads.h"
-#include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/model/evaluate.h"
@@ -20,8 +18,8 @@
 namespace cohort {
 namespace {
 
-/// A number of what the training noted of its evaluations, between bounds.
-int64_t noted(const TrainedFile& file, const char* key, int64_t fallback, int64_t least, int64_t most) {
+/// A parameter of the training's evaluations, clamped to bounds.
+int64_t evaluation_parameter(const TrainedFile& file, const char* key, int64_t fallback, int64_t least, int64_t most) {
   const auto found = file.evaluation().find(key);
   const bool is_number = found != file.evaluation().end() && found->is_number_integer();
   return std::clamp(is_number ? found->get<int64_t>() : fallback, least, most);
@@ -30,18 +28,18 @@ int64_t noted(const TrainedFile& file, const char* key, int64_t fallback, int64_
 }  // namespace
 
 void use_threads_of_training(const TrainedFile& file, int threads) {
-  use_compute_threads(threads > 0 ? threads : static_cast<int>(noted(file, "threads", 0, 0, 1024)));
+  use_compute_threads(threads > 0 ? threads : static_cast<int>(evaluation_parameter(file, "threads", 0, 0, 1024)));
 }
 
 TrainedEvaluation evaluate_restored(const TrainedFile& file, LayerGraph& model, const DataSource& source, const std::string& metrics) {
-  constexpr int64_t kMostClasses = 4096;  // The square of it in counts.
+  constexpr int64_t kMostClasses = 4096;  // The confusion matrix has its square.
   const DataShape& shape = source.shape();
   Group alone;
   const EvaluationOptions options{
-      .batch_size = noted(file, "chunk_samples", 250, 1, 1'000'000),
+      .batch_size = evaluation_parameter(file, "chunk_samples", 250, 1, 1'000'000),
       .with_confusion = shape.kind == DataShape::Kind::kImage && !shape.has_numbers() && shape.num_classes <= kMostClasses,
       .metrics = named_metrics(metrics, shape),
-      .num_shares = static_cast<int>(noted(file, "shares", 1, 1, 100'000))};
+      .num_shares = static_cast<int>(evaluation_parameter(file, "shares", 1, 1, 100'000))};
   return {evaluate(model, source, alone, options), static_cast<bool>(model.loss())};
 }
 
@@ -55,12 +53,12 @@ namespace {
 
 constexpr size_t kMostColumns = 20, kLongestName = 24;
 
-std::string padded(const std::string& text, size_t width, bool to_the_right = true) {
+std::string padded(const std::string& text, size_t width, bool align_right = true) {
   const std::string blanks(width > text.size() ? width - text.size() : 0, ' ');
-  return to_the_right ? blanks + text : text + blanks;
+  return align_right ? blanks + text : text + blanks;
 }
 
-/// Names come from files.
+/// Names come from files, so control characters are replaced.
 std::string shown(const std::string& name) {
   std::string text = printable(name);
   std::replace(text.begin(), text.end(), '\n', '?');

@@ -10,9 +10,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -25,7 +26,6 @@
 #include "cohort/data/images/mnist.h"
 #include "cohort/data/images/picture_file.h"
 #include "cohort/data/tensors/npy.h"
-#include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
@@ -45,17 +45,11 @@ void check_is_file(const std::string& path) {
   if (!fs::exists(path, ignored)) fail(ErrorCode::kBadInput, path, " does not exist");
 }
 
-/// IDX has no name of its own: its first bytes tell, or that it is gzip, which pictures are not.
+/// IDX files have no usual extension; they are recognised by their first bytes, or by those of gzip, which pictures do not use.
 bool is_idx(const std::string& path) {
   std::array<char, 4> head{};
   std::ifstream(path, std::ios::binary).read(head.data(), head.size());
   return (head[0] == '\x1f' && head[1] == '\x8b') || (head[0] == 0 && head[1] == 0 && head[2] == 8 && head[3] == 3);
-}
-
-int64_t elements_of(const DataDescription& description) {
-  int64_t elements = 1;
-  for (const int64_t size : description.shape) elements *= size;
-  return elements;
 }
 
 bool read_line(std::istream& in, std::string& line) {
@@ -65,183 +59,183 @@ bool read_line(std::istream& in, std::string& line) {
   if (next == std::char_traits<char>::eof()) return false;
   for (; next != std::char_traits<char>::eof() && next != '\n'; next = bytes.sbumpc()) {
     if (line.size() == kMostLineBytes)
-      fail(ErrorCode::kBadInput, "standard input: a line of more than ", kMostLineBytes, " bytes, and that is the longest that is read");
+      fail(ErrorCode::kBadInput, "standard input: a line of more than ", kMostLineBytes, " bytes, which is the longest that is read");
     line.push_back(static_cast<char>(next));
   }
   if (line.ends_with('\r')) line.pop_back();
   return true;
 }
 
-/// One input and no more.
-std::function<bool(NamedInput&)> once(NamedInput made) {
-  auto left = std::make_shared<std::optional<NamedInput>>(std::move(made));
-  return [left](NamedInput& input) {
-    if (!*left) return false;
-    input = std::move(**left);
-    left->reset();
+InputSource single_input(NamedInput made) {
+  return [left = std::optional(std::move(made))](NamedInput& input) mutable {
+    if (!left) return false;
+    input = std::move(*left);
+    left.reset();
     return true;
   };
 }
 
-}  // namespace
-
-InputStream::InputStream(const DataDescription& description, std::vector<std::string> words, std::istream& standard_input)
-    : description_(description), words_(std::move(words)), standard_input_(standard_input) {
-  if (std::count(words_.begin(), words_.end(), kStandardInput) > 1)
-    fail(ErrorCode::kBadInput, "predict: '-' is given twice, and there is one standard input");
-}
-
-bool InputStream::next(NamedInput& input) {
-  while (!source_ || !source_(input)) {
-    if (next_word_ == words_.size()) return false;
-    source_ = open(words_[next_word_++]);
+class Inputs {
+ public:
+  Inputs(const DataDescription& description, std::vector<std::string> words, std::istream& standard_input)
+      : description_(description), words_(std::move(words)), standard_input_(standard_input) {
+    if (std::count(words_.begin(), words_.end(), kStandardInput) > 1)
+      fail(ErrorCode::kBadInput, "predict: '-' is given twice, and there is one standard input");
   }
-  return true;
-}
 
-InputStream::Source InputStream::open(const std::string& word) {
-  constexpr int kFirstOfGzip = 0x1f;  // No text begins so.
-  if (word == kStandardInput && standard_input_.peek() == kFirstOfGzip)
-    fail(ErrorCode::kBadInput, "stdin: is compressed with gzip, and lines are expected; put 'gzip -dc |' in front");
-  switch (description_.input) {
-    case DataDescription::Input::kText:
-      if (word == kStandardInput) return lines([this](const std::string& line, const std::string&) { return text(line); });
-      return text(word);
-    case DataDescription::Input::kRow:
-      return rows(word);
-    case DataDescription::Input::kPicture:
-      if (word == kStandardInput) return lines([this](const std::string& line, const std::string&) { return picture(line); });
-      return picture(word);
-    case DataDescription::Input::kTensor:
-      if (word == kStandardInput)
-        return lines([this](const std::string& line, const std::string& name) { return numbers_of_line(line, name); });
-      return tensors(word);
-  }
-  return {};
-}
-
-/// Each line of standard input as what `source_of_line` makes of it.
-InputStream::Source InputStream::lines(const std::function<Source(const std::string&, const std::string&)>& source_of_line) {
-  auto current = std::make_shared<Source>();
-  auto number = std::make_shared<int64_t>(0);
-  return [this, source_of_line, current, number](NamedInput& input) {
-    std::string line;
-    while (!*current || !(*current)(input)) {
-      int64_t first_empty = 0;
-      do {
-        if (!read_line(standard_input_, line)) return false;
-        ++*number;
-        if (line.empty() && first_empty == 0) first_empty = *number;
-      } while (line.empty());
-      if (first_empty > 0)
-        log_warning(concat("stdin:", first_empty, " is an empty line, which gets no answer; the others keep their numbers"));
-      *current = source_of_line(line, concat("stdin:", *number));
+  bool next(NamedInput& input) {
+    while (!current_ || !current_(input)) {
+      if (next_word_ == words_.size()) return false;
+      current_ = open(words_[next_word_++]);
     }
     return true;
-  };
-}
+  }
 
-InputStream::Source InputStream::picture(const std::string& path) const {
-  check_is_file(path);
-  if (is_idx(path)) return pictures_of_idx(path);
-  const std::vector<uint8_t> bytes = read_picture_file(path);
-  return once({.name = path, .encoded = encode_picture(description_, bytes, path)});
-}
+ private:
+  InputSource open(const std::string& word) {
+    constexpr int kFirstOfGzip = 0x1f;  // No text begins with it.
+    if (word == kStandardInput && standard_input_.peek() == kFirstOfGzip)
+      fail(ErrorCode::kBadInput, "stdin: is compressed with gzip, and lines are expected; put 'gzip -dc |' in front");
+    switch (description_.input) {
+      case DataDescription::Input::kText:
+        if (word == kStandardInput) return lines([this](const std::string& line, const std::string&) { return text(line); });
+        return text(word);
+      case DataDescription::Input::kRow:
+        return rows(word);
+      case DataDescription::Input::kPicture:
+        if (word == kStandardInput) return lines([this](const std::string& line, const std::string&) { return picture(line); });
+        return picture(word);
+      case DataDescription::Input::kTensor:
+        if (word == kStandardInput)
+          return lines([this](const std::string& line, const std::string& name) { return numbers_of_line(line, name); });
+        return tensors(word);
+    }
+    return {};
+  }
 
-InputStream::Source InputStream::pictures_of_idx(const std::string& path) const {
-  IdxImages images = read_idx_images(path);
-  DataShape shape{DataShape::Kind::kImage, {1, images.rows, images.columns}, 1, {}};
-  auto pixels = std::make_shared<ImagePixels>(ImagePixels{std::move(images.pixels), ByteBuffer(images.count, path)});
-  if (description_.resized && shape.input != description_.shape)
-    *pixels = resized(path, std::move(*pixels), shape, description_.shape.back());
-  if (shape.input != description_.shape)
-    fail(ErrorCode::kBadInput, path, " has pictures of ", shape_text(shape.input), ", and the training had ",
-         shape_text(description_.shape));
-  auto at = std::make_shared<int64_t>(0);
-  return [this, path, pixels, at, count = images.count, elements = elements_of(description_)](NamedInput& input) {
-    if (*at == count) return false;
-    std::vector<double> numbers(static_cast<size_t>(elements));
-    const uint8_t* const bytes = pixels->values.data() + *at * elements;
-    for (int64_t i = 0; i < elements; ++i) numbers[static_cast<size_t>(i)] = bytes[i] / 255.0;
-    input = {.name = concat(path, ":", *at), .encoded = encode_numbers(description_, numbers, path)};
-    ++*at;
-    return true;
-  };
-}
-
-InputStream::Source InputStream::rows(const std::string& path) {
-  std::shared_ptr<CsvReader> reader;
-  const bool is_standard = path == kStandardInput;
-  if (is_standard) {
-    const auto read = [this](uint8_t* out, int64_t num_bytes) -> int64_t {
-      standard_input_.read(reinterpret_cast<char*>(out), num_bytes);
-      return standard_input_.gcount();
+  /// Opens a source for each line of standard input.
+  InputSource lines(const std::function<InputSource(const std::string&, const std::string&)>& source_of_line) {
+    return [this, source_of_line, current = InputSource(), number = int64_t{0}](NamedInput& input) mutable {
+      std::string line;
+      while (!current || !current(input)) {
+        int64_t first_empty = 0;
+        do {
+          if (!read_line(standard_input_, line)) return false;
+          ++number;
+          if (line.empty() && first_empty == 0) first_empty = number;
+        } while (line.empty());
+        if (first_empty > 0)
+          log_warning(concat("stdin:", first_empty, " is an empty line, which gets no prediction; the others keep their numbers"));
+        current = source_of_line(line, concat("stdin:", number));
+      }
+      return true;
     };
-    reader = std::make_shared<CsvReader>(read, "stdin");
-  } else {
+  }
+
+  InputSource picture(const std::string& path) const {
     check_is_file(path);
-    reader = std::make_shared<CsvReader>(path);
+    if (is_idx(path)) return pictures_of_idx(path);
+    const std::vector<uint8_t> bytes = read_picture_file(path);
+    return single_input({.name = path, .encoded = encode_picture(description_, bytes, path)});
   }
-  auto any = std::make_shared<bool>(false);
-  return [this, reader, any](NamedInput& input) {
-    TableRow row;
-    if (!reader->next(row)) {
-      if (!*any) fail(ErrorCode::kBadInput, reader->path(), " has a header and no row: there is nothing to predict");
-      return false;
+
+  InputSource pictures_of_idx(const std::string& path) const {
+    IdxImages images = read_idx_images(path);
+    DataShape shape{DataShape::Kind::kImage, {1, images.rows, images.columns}, 1, {}};
+    auto pixels = std::make_shared<ImagePixels>(ImagePixels{std::move(images.pixels), ByteBuffer(images.count, path)});
+    if (description_.resized && shape.input != description_.shape)
+      *pixels = resized(path, std::move(*pixels), shape, description_.shape.back());
+    if (shape.input != description_.shape)
+      fail(ErrorCode::kBadInput, path, " has pictures of ", shape_text(shape.input), ", and the training had ",
+           shape_text(description_.shape));
+    return samples(path, images.count, [pixels](int64_t element) { return pixels->values.data()[element] / 255.0; });
+  }
+
+  /// Inputs "path:0", "path:1", ... of a file that stores its samples one behind the other; `element` gives a number of the file.
+  InputSource samples(const std::string& path, int64_t count, const std::function<double(int64_t)>& element) const {
+    const int64_t elements = std::accumulate(description_.shape.begin(), description_.shape.end(), int64_t{1}, std::multiplies<int64_t>());
+    return [this, path, count, element, elements, index = int64_t{0}](NamedInput& input) mutable {
+      if (index == count) return false;
+      std::vector<double> numbers(static_cast<size_t>(elements));
+      for (int64_t i = 0; i < elements; ++i) numbers[static_cast<size_t>(i)] = element(index * elements + i);
+      const std::string name = concat(path, ":", index++);
+      input = {.name = name, .encoded = encode_numbers(description_, numbers, name)};
+      return true;
+    };
+  }
+
+  InputSource rows(const std::string& path) {
+    std::shared_ptr<CsvReader> reader;
+    const bool is_standard = path == kStandardInput;
+    if (is_standard) {
+      const auto read = [this](uint8_t* out, int64_t num_bytes) -> int64_t {
+        standard_input_.read(reinterpret_cast<char*>(out), num_bytes);
+        return standard_input_.gcount();
+      };
+      reader = std::make_shared<CsvReader>(read, "stdin");
+    } else {
+      check_is_file(path);
+      reader = std::make_shared<CsvReader>(path);
     }
-    *any = true;
-    const std::string name = concat(reader->path(), ":", row.line);
-    if (!row.fault.empty()) fail(ErrorCode::kBadInput, name, ": ", row.fault);
-    input = {.name = name, .encoded = encode_row(description_, reader->header(), row.fields, name)};
-    return true;
-  };
-}
-
-InputStream::Source InputStream::text(const std::string& word) const {
-  return once({.name = word,
-               .encoded = encode_text(description_, word, "an INPUT"),
-               .num_bytes = std::min<int64_t>(std::ssize(word), description_.shape.front())});
-}
-
-InputStream::Source InputStream::tensors(const std::string& path) const {
-  check_is_file(path);
-  if (!path.ends_with(".npy"))
-    fail(ErrorCode::kBadInput, path, ": the model was trained on tensors of ", shape_text(description_.shape),
-         ", which are read from .npy files, or from standard input (-) as a line of numbers each");
-  auto array = std::make_shared<const NpyArray>(read_npy(path));
-  const bool is_one = array->shape == description_.shape;
-  std::vector<int64_t> many = description_.shape;
-  if (!is_one && !array->shape.empty()) many.insert(many.begin(), array->shape.front());
-  if (array->shape != many)
-    fail(ErrorCode::kBadInput, path, " has the shape ", shape_text(array->shape), ", and a sample of the training ",
-         shape_text(description_.shape), "; give one of these, or many in front of one another");
-  auto at = std::make_shared<int64_t>(0);
-  return [this, path, array, at, is_one, elements = elements_of(description_)](NamedInput& input) {
-    if (*at == (is_one ? 1 : array->shape.front())) return false;
-    std::vector<double> numbers(static_cast<size_t>(elements));
-    for (int64_t i = 0; i < elements; ++i)
-      numbers[static_cast<size_t>(i)] = number_of(array->dtype, array->data.data(), *at * elements + i);
-    const std::string name = is_one ? path : concat(path, ":", *at);
-    input = {.name = name, .encoded = encode_numbers(description_, numbers, name)};
-    ++*at;
-    return true;
-  };
-}
-
-InputStream::Source InputStream::numbers_of_line(const std::string& line, const std::string& name) const {
-  std::string blanks = line;
-  std::replace_if(blanks.begin(), blanks.end(), [](char c) { return c == ',' || c == '\t'; }, ' ');
-  std::vector<double> numbers;
-  for (const std::string& word : split(blanks, ' ')) {
-    if (word.empty()) continue;
-    const std::optional<double> number = parse_number(word);
-    if (!number) fail(ErrorCode::kBadInput, name, ": '", printable(word), "' is no number");
-    numbers.push_back(*number);
+    return [this, reader, has_rows = false](NamedInput& input) mutable {
+      TableRow row;
+      if (!reader->next(row)) {
+        if (!has_rows) fail(ErrorCode::kBadInput, reader->path(), " has a header and no row: there is nothing to predict");
+        return false;
+      }
+      has_rows = true;
+      const std::string name = concat(reader->path(), ":", row.line);
+      if (!row.fault.empty()) fail(ErrorCode::kBadInput, name, ": ", row.fault);
+      input = {.name = name, .encoded = encode_row(description_, reader->header(), row.fields, name)};
+      return true;
+    };
   }
-  return once({.name = name, .encoded = encode_numbers(description_, numbers, name)});
-}
 
-namespace {
+  InputSource text(const std::string& word) const {
+    return single_input({.name = word,
+                         .encoded = encode_text(description_, word, "an INPUT"),
+                         .num_bytes = std::min<int64_t>(std::ssize(word), description_.shape.front())});
+  }
+
+  InputSource tensors(const std::string& path) const {
+    check_is_file(path);
+    if (!path.ends_with(".npy"))
+      fail(ErrorCode::kBadInput, path, ": the model was trained on tensors of ", shape_text(description_.shape),
+           ", which are read from .npy files, or from standard input (-) as a line of numbers each");
+    auto array = std::make_shared<const NpyArray>(read_npy(path));
+    const bool is_one = array->shape == description_.shape;
+    std::vector<int64_t> many = description_.shape;
+    if (!is_one && !array->shape.empty()) many.insert(many.begin(), array->shape.front());
+    if (array->shape != many)
+      fail(ErrorCode::kBadInput, path, " has the shape ", shape_text(array->shape), ", and a sample of the training ",
+           shape_text(description_.shape), "; give one sample, or several along a new first dimension");
+    const auto element = [array](int64_t index) { return number_of(array->dtype, array->data.data(), index); };
+    if (!is_one) return samples(path, array->shape.front(), element);
+    NamedInput input;
+    samples(path, 1, element)(input);
+    input.name = path;
+    return single_input(std::move(input));
+  }
+
+  InputSource numbers_of_line(const std::string& line, const std::string& name) const {
+    std::string blanks = line;
+    std::replace_if(blanks.begin(), blanks.end(), [](char c) { return c == ',' || c == '\t'; }, ' ');
+    std::vector<double> numbers;
+    for (const std::string& word : split(blanks, ' ')) {
+      if (word.empty()) continue;
+      const std::optional<double> number = parse_number(word);
+      if (!number) fail(ErrorCode::kBadInput, name, ": '", printable(word), "' is not a number");
+      numbers.push_back(*number);
+    }
+    return single_input({.name = name, .encoded = encode_numbers(description_, numbers, name)});
+  }
+
+  const DataDescription& description_;
+  std::vector<std::string> words_;
+  std::istream& standard_input_;
+  size_t next_word_ = 0;
+  InputSource current_;
+};
 
 bool is_text(const DataDescription& description) { return description.input == DataDescription::Input::kText; }
 
@@ -271,46 +265,42 @@ std::vector<LikelyClass> likeliest(const at::Tensor& odds, int64_t count) {
 
 }  // namespace
 
-struct Predictor::State {
-  DataDescription description;
-  std::shared_ptr<LayerGraph> model;
-};
-
-Predictor::Predictor(const TrainedFile& file, DataDescription description, int threads) {
-  use_compute_threads(threads);
-  std::shared_ptr<LayerGraph> model = restore_model(file, shape_of(description));
-  state_ = std::make_unique<State>(State{std::move(description), std::move(model)});
+InputSource open_inputs(const DataDescription& description, const std::vector<std::string>& words, std::istream& standard_input) {
+  const auto inputs = std::make_shared<Inputs>(description, words, standard_input);
+  return [inputs](NamedInput& input) { return inputs->next(input); };
 }
 
-Predictor::~Predictor() = default;
+Predictor::Predictor(const TrainedFile& file, DataDescription description, int threads) : description_(std::move(description)) {
+  use_compute_threads(threads);
+  model_ = restore_model(file, shape_of(description_));
+}
 
 std::vector<Prediction> Predictor::predict(const std::vector<NamedInput>& inputs, int64_t num_classes) {
   at::NoGradGuard no_grad;
-  const DataDescription& description = state_->description;
   const auto count = std::ssize(inputs);
-  const at::Tensor output = state_->model->forward(batch_of(description, inputs)).to(at::kDouble);
-  const int64_t positions = is_text(description) ? description.shape.front() : 1;
-  if (output.numel() != count * positions * description.num_outputs ||
-      (!description.regression && !description.labels && output.size(-1) != description.num_outputs))
-    fail(ErrorCode::kBadInput, state_->model->title(), " answers ", describe_form(output), " for ", count, " samples, and not ",
-         description.num_outputs,
-         description.regression ? " numbers each"
-         : description.labels   ? " scores of labels each"
-                                : " scores of classes each",
-         ", so it predicts nothing");
+  const at::Tensor output = model_->forward(batch_of(description_, inputs)).to(at::kDouble);
+  const int64_t positions = is_text(description_) ? description_.shape.front() : 1;
+  if (output.numel() != count * positions * description_.num_outputs ||
+      (!description_.regression && !description_.labels && output.size(-1) != description_.num_outputs))
+    fail(ErrorCode::kBadInput, model_->title(), " answers ", describe_form(output), " for ", count, " samples, and not ",
+         description_.num_outputs,
+         description_.regression ? " numbers each"
+         : description_.labels   ? " scores of labels each"
+                                 : " scores of classes each",
+         ", so it cannot predict");
   std::vector<Prediction> predictions(inputs.size());
-  if (description.regression || description.labels) {
-    const at::Tensor numbers = (description.labels ? at::sigmoid(output) : output).reshape({count, description.num_outputs}).contiguous();
+  if (description_.regression || description_.labels) {
+    const at::Tensor numbers = (description_.labels ? at::sigmoid(output) : output).reshape({count, description_.num_outputs}).contiguous();
     const double* at = numbers.data_ptr<double>();
     for (Prediction& prediction : predictions)
-      for (int64_t target = 0; target < description.num_outputs; ++target, ++at)
-        prediction.values.push_back(description.labels ? *at : decode_target(description, static_cast<size_t>(target), *at));
+      for (int64_t target = 0; target < description_.num_outputs; ++target, ++at)
+        prediction.values.push_back(description_.labels ? *at : decode_target(description_, static_cast<size_t>(target), *at));
     return predictions;
   }
-  const at::Tensor scores = output.reshape({count, positions, description.num_outputs});
+  const at::Tensor scores = output.reshape({count, positions, description_.num_outputs});
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t place = is_text(description) ? inputs[static_cast<size_t>(i)].num_bytes - 1 : 0;
-    predictions[static_cast<size_t>(i)].classes = likeliest(at::softmax(scores[i][place], -1).contiguous(), num_classes);
+    const int64_t position = is_text(description_) ? inputs[static_cast<size_t>(i)].num_bytes - 1 : 0;
+    predictions[static_cast<size_t>(i)].classes = likeliest(at::softmax(scores[i][position], -1).contiguous(), num_classes);
   }
   return predictions;
 }
@@ -329,7 +319,7 @@ std::string class_name(const DataDescription& description, int64_t label) {
 std::string sample_trained(const TrainedFile& file, const DataDescription& trained, const SampleRequest& request) {
   if (trained.input != DataDescription::Input::kText)
     fail(ErrorCode::kBadInput, "sample: ", file.given(), " (", file.config().model, " on ", file.config().data,
-         ") is no model of text; `cohort predict` asks it for classes or numbers");
+         ") is not a model of text; `cohort predict` gives its classes or numbers");
   use_compute_threads(request.threads);
   const std::shared_ptr<LayerGraph> model = restore_model(file, shape_of(trained));
   const std::optional<std::string> text = sample_text(*model, shape_of(trained), request.prompt,
@@ -340,8 +330,8 @@ std::string sample_trained(const TrainedFile& file, const DataDescription& train
                                                        .written = request.written,
                                                        .vocabulary = trained.vocabulary});
   if (!text)
-    fail(ErrorCode::kBadInput, "sample: the output of ", model->title(), " is no scores of the next byte ({samples, context, ",
-         trained.num_outputs, "}), so it writes no text");
+    fail(ErrorCode::kBadInput, "sample: ", model->title(), " does not output next-byte scores ({samples, context, ", trained.num_outputs,
+         "}), so it cannot write text");
   return *text;
 }
 

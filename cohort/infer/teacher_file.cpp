@@ -1,4 +1,5 @@
-// A trained file as the teacher of a student (train/distil/teacher.h): what --teacher names.
+// A trained file as the teacher of a student (train/distil/teacher.h): opens what --teacher names, and converts the student's inputs to the
+// teacher's normalisation.
 
 #include <ATen/ops/tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -15,7 +16,6 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/value_hash.h"
 #include "cohort/data/synthetic.h"
-#include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
@@ -24,7 +24,6 @@
 namespace cohort {
 namespace {
 
-/// What is opened of a file, and whether it fits the student's data.
 struct Opened {
   TrainedFile file;
   DataDescription trained;
@@ -38,24 +37,24 @@ Opened open_checked(const std::string& path, const DataSet& data) {
   return opened;
 }
 
-/// What one has learnt of synthetic data says nothing of those that another seed makes. Of other data the seed chooses what is for
-/// validation, where no file or folder holds that.
+/// Synthetic data of another seed are other data. For drawn data without a validation part of its own the seed chooses the validation
+/// samples, so with another seed the teacher has trained on some of the student's.
 void check_same_seed(const Config& teacher, const Config& student) {
   const auto drawn = {"folder:", "csv:", "npy:", "safetensors:"};
   if (teacher.data == student.data && teacher.seed != student.seed && student.data.find(",seed=") == std::string::npos &&
       std::any_of(drawn.begin(), drawn.end(), [&](const char* kind) { return student.data.starts_with(kind); }))
     log_warning(
         concat(name_settings("the teacher was trained with --seed "), teacher.seed,
-               name_settings(", which kept other samples for validation than --seed "), student.seed,
-               " does, unless a file or folder holds them: it has learnt most of these, and errors look better than they are; write ,seed=",
+               name_settings(", which chose other validation samples than --seed "), student.seed,
+               ", unless a file or folder holds them: it has trained on most of them, so errors look better than they are; write ,seed=",
                teacher.seed, name_settings(" behind --data")));
   const std::string kind = "synthetic:";
   if (!teacher.data.starts_with(kind) || !student.data.starts_with(kind)) return;
-  const uint64_t learnt = seed_of_synthetic(teacher.data.substr(kind.size()), teacher.seed);
-  const uint64_t here = seed_of_synthetic(student.data.substr(kind.size()), student.seed);
-  if (learnt != here)
-    fail(ErrorCode::kBadInput, "it was trained on synthetic data that the seed ", learnt, " makes, and the seed ", here,
-         name_settings(" makes others here; give --data "), kind, "...,seed=", learnt);
+  const uint64_t teacher_seed = seed_of_synthetic(teacher.data.substr(kind.size()), teacher.seed);
+  const uint64_t student_seed = seed_of_synthetic(student.data.substr(kind.size()), student.seed);
+  if (teacher_seed != student_seed)
+    fail(ErrorCode::kBadInput, "it was trained on synthetic data with the seed ", teacher_seed, ", and here the seed is ", student_seed,
+         name_settings("; give --data "), kind, "...,seed=", teacher_seed);
 }
 
 class TeacherFile : public Teacher {
@@ -81,7 +80,7 @@ class TeacherFile : public Teacher {
   at::Tensor scores(const at::Tensor& input) override {
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    // LibTorch's int8 kernels are the CPU's.
+    // LibTorch's int8 kernels run on the CPU only.
     if (const c10::Device device = is_compressed_ ? c10::Device(c10::DeviceType::CPU) : input.device(); device != device_) {
       model_->to(device);
       device_ = device;
@@ -102,7 +101,7 @@ class TeacherFile : public Teacher {
   std::vector<at::Tensor> watched() override { return std::move(watched_); }
 
  private:
-  /// From the normalisation of the student's data to that of the teacher's, which may have had other samples.
+  /// Factor and offset from the normalisation of the student's data to that of the teacher's.
   void find_scales(const DataDescription& trained, const DataSource& own) {
     if (trained.input == DataDescription::Input::kText) return;
     const std::vector<ValueScale> from = value_scales(own.describe()), to = value_scales(trained);
@@ -128,7 +127,7 @@ class TeacherFile : public Teacher {
   std::shared_ptr<LayerGraph> model_;
   bool is_compressed_, joins_layers_ = false;
   c10::Device device_ = c10::Device(c10::DeviceType::CPU);
-  at::Tensor factor_, offset_;  // None where both have the same normalisation.
+  at::Tensor factor_, offset_;  // Undefined where both have the same normalisation.
   std::string title_, fingerprint_;
   std::unique_ptr<LayerTaps> taps_;  // Null where no layer is watched.
   std::vector<at::Tensor> watched_;

@@ -1,4 +1,4 @@
-// Teachers: what --teacher names, and how its answers reach a student.
+// Teachers: opening what --teacher names, and how its scores reach a student.
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
@@ -41,7 +41,7 @@ std::shared_ptr<LayerGraph> model_of(uint64_t seed) {
   return model;
 }
 
-/// As `checkpoint export` writes it, of a training whose pictures had this mean and deviation.
+/// A file as `checkpoint export` writes it, of a training whose pictures had this mean and deviation.
 void write_teacher(const std::string& path, uint64_t seed, const DataDescription& data) {
   const std::shared_ptr<LayerGraph> model = model_of(seed);
   std::vector<TensorView> views;
@@ -71,7 +71,7 @@ Config config_of(const std::string& teacher, const std::string& how = "auto") {
   return config;
 }
 
-/// The user's cache, for as long as it lives.
+/// Sets the user's cache folder for its lifetime.
 class CacheIn {
  public:
   explicit CacheIn(const std::string& folder) : before_(std::getenv("XDG_CACHE_HOME")) { ::setenv("XDG_CACHE_HOME", folder.c_str(), 1); }
@@ -106,7 +106,7 @@ TEST_CASE("teacher: its scores are its model's, in fp32 whatever the student's p
   CHECK(plain->title() == concat(kModel, ", step 3 of ", folder / "plain.safetensors"));
 }
 
-TEST_CASE("teacher: a fingerprint is of weights and normalisation, and not of the file's name") {
+TEST_CASE("teacher: the fingerprint depends on weights and normalisation, not on the file's name") {
   const TemporaryFolder folder;
   const DataSet data = small_data();
   const auto fingerprint = [&](const std::string& name, uint64_t seed, const DataDescription& trained) {
@@ -120,7 +120,7 @@ TEST_CASE("teacher: a fingerprint is of weights and normalisation, and not of th
   CHECK(fingerprint("d.safetensors", 7, description({0.5}, {2})) != first);
 }
 
-TEST_CASE("teacher's answers: kept ones are those that it gives, and are made once") {
+TEST_CASE("teacher cache: cached scores are those that the teacher gives, and are computed once") {
   const TemporaryFolder folder;
   const CacheIn cache(folder / "cache");
   const std::string path = folder / "t.safetensors";
@@ -152,7 +152,7 @@ TEST_CASE("teacher's answers: kept ones are those that it gives, and are made on
   CHECK(at::equal(TeacherAnswers({.config = none, .data = data}).add_to(usual, output, samples, given.input), usual));
 }
 
-TEST_CASE("teacher's answers: beside they are those of live to the last bit, piece by piece") {
+TEST_CASE("teacher scores: a teacher beside the student gives the bits of a live one, batch by batch") {
   const TemporaryFolder folder;
   const std::string path = folder / "t.safetensors";
   write_teacher(path, 7, description());
@@ -184,7 +184,7 @@ TEST_CASE("teacher's answers: beside they are those of live to the last bit, pie
   }
 }
 
-TEST_CASE("teacher's answers: a choice is measured, and a run that is long enough keeps them") {
+TEST_CASE("teacher cache: the choice is measured, and a run that is long enough uses the cache") {
   const TemporaryFolder folder;
   const CacheIn cache(folder / "cache");
   const std::string path = folder / "t.safetensors";
@@ -211,7 +211,7 @@ TEST_CASE("teacher's answers: a choice is measured, and a run that is long enoug
     const TeacherAnswers chosen(
         {.config = changed, .data = data, .samples_of_run = 4, .size = processes, .student_seconds = 1, .group = &alone});
     CHECK(chosen.is_beside() == (num_usable_cores() >= 2 * processes));
-    const Config as_before = config_of(path, "asked");  // What a run that began so has in its configuration.
+    const Config as_before = config_of(path, "asked");  // The configuration of a run that began without a cache.
     const TeacherAnswers resumed({.config = as_before, .data = data, .size = processes, .group = &alone});
     CHECK(!resumed.is_cached());
     CHECK(resumed.is_beside() == chosen.is_beside());
@@ -221,7 +221,7 @@ TEST_CASE("teacher's answers: a choice is measured, and a run that is long enoug
   at::set_num_threads(threads);
 }
 
-TEST_CASE("teacher: what cannot teach is refused, with the option in front") {
+TEST_CASE("teacher: unsuitable teachers are refused, with the option in front") {
   const TemporaryFolder folder;
   const std::string path = folder / "t.safetensors";
   write_teacher(path, 7, description());

@@ -27,10 +27,10 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "model/";
 
-/// Of the run that a step folder belongs to: DIR/checkpoints/step-N.
+/// The run folder DIR of DIR/checkpoints/step-N.
 std::string run_folder_of(const std::string& step_folder) { return fs::path(step_folder).parent_path().parent_path().string(); }
 
-/// Null where there is none, or `json` is no object.
+/// Null where the member is missing or `json` is not an object.
 Json member(const Json& json, const char* key) { return json.is_object() && json.contains(key) ? json[key] : Json(); }
 
 std::optional<double> number_of(const Json& json) { return json.is_number() ? std::optional(json.get<double>()) : std::nullopt; }
@@ -82,8 +82,7 @@ void TrainedFile::take(std::shared_ptr<const Checkpoint> checkpoint) {
     val_error_ = number_of(member(last, "val_error"));
   }
   if (!config.is_string())
-    fail(ErrorCode::kBadInput, path_,
-         ": its state has no text \"config\", so nobody can say which model this is; it was not written by cohort train");
+    fail(ErrorCode::kBadInput, path_, ": its state has no text \"config\", so its model is unknown; it was not written by cohort train");
   read_config_text(config.get<std::string>(), path_ + "/manifest.json, \"config\"", config_);
   const std::string data = run_folder_of(path_) + "/" + kDataFile;
   if (std::error_code ignored; fs::exists(data, ignored)) description_ = read_description(data);
@@ -100,10 +99,10 @@ void TrainedFile::open_exported() {
   for (const char* key : {exported::kStep, exported::kModel, exported::kConfig, exported::kData})
     if (!metadata.contains(key))
       fail(ErrorCode::kBadInput, path_, ": its header has no \"", key,
-           "\", so nobody can say which model this is; write it with `cohort checkpoint export` of this version");
+           "\", so its model is unknown; write it with `cohort checkpoint export` of this version");
   const std::optional<int64_t> step = parse_integer(metadata.at(exported::kStep));
   if (!step || *step < 0)
-    fail(ErrorCode::kBadInput, path_, ": \"step\" of its header is ", quote_text(metadata.at(exported::kStep)), ", no number of a step");
+    fail(ErrorCode::kBadInput, path_, ": \"step\" of its header is ", quote_text(metadata.at(exported::kStep)), ", not a step number");
   step_ = *step;
   read_config_text(metadata.at(exported::kConfig), path_ + ", \"config\"", config_);
   config_.model = metadata.at(exported::kModel);
@@ -152,7 +151,7 @@ void TrainedFile::read(const std::string& name, DType dtype, const std::vector<i
 
 namespace {
 
-/// One source after another.
+/// The samples of one source followed by those of another.
 class JoinedSources : public DataSource {
  public:
   JoinedSources(std::shared_ptr<const DataSource> first, std::shared_ptr<const DataSource> second)
@@ -167,7 +166,7 @@ class JoinedSources : public DataSource {
     if (of_second.empty()) return first_->read(of_first, batch);
     second_->read(of_second, batch);
     if (of_first.empty()) return;
-    // Indices rise, so those of the first stand before the others.
+    // Indices ascend, so samples of the first source precede the others.
     Batch head;
     first_->read(of_first, head);
     const auto put_before = [](auto& values, const auto& before) { values.insert(values.begin(), before.begin(), before.end()); };
@@ -183,10 +182,8 @@ class JoinedSources : public DataSource {
   std::shared_ptr<const DataSource> first_, second_;
 };
 
-using Scale = ValueScale;
-
-std::vector<Scale> scales_of_targets(const DataDescription& data) {
-  std::vector<Scale> scales;
+std::vector<ValueScale> scales_of_targets(const DataDescription& data) {
+  std::vector<ValueScale> scales;
   for (const DataTarget& target : data.targets) scales.push_back({target.mean, target.deviation});
   return scales;
 }
@@ -209,17 +206,17 @@ class Renormalised : public DataSource {
   DataDescription describe() const override { return trained_; }
 
  private:
-  static void rescale(std::vector<float>& values, const std::vector<Scale>& from, const std::vector<Scale>& to) {
+  static void rescale(std::vector<float>& values, const std::vector<ValueScale>& from, const std::vector<ValueScale>& to) {
     if (from.empty()) return;  // Labels have no scale.
     for (size_t i = 0; i < values.size(); ++i) {
-      const Scale &own = from[i % from.size()], &wanted = to[i % to.size()];
+      const ValueScale &own = from[i % from.size()], &wanted = to[i % to.size()];
       if (own != wanted) values[i] = static_cast<float>((values[i] * own.deviation + own.mean - wanted.mean) / wanted.deviation);
     }
   }
 
   DataDescription trained_;
   std::shared_ptr<const DataSource> own_;
-  std::vector<Scale> from_, to_, from_targets_, to_targets_;
+  std::vector<ValueScale> from_, to_, from_targets_, to_targets_;
 };
 
 std::string name_of_class(const DataDescription& data, size_t label) {
@@ -287,8 +284,7 @@ void check_same_kind(const DataDescription& trained, const DataSet& data) {
     fail(ErrorCode::kBadInput, data.name, " has samples of ", kind(found), ", and the model was trained on ", kind(wanted),
          "; give data of that kind");
   if (trained.vocabulary && given.vocabulary && trained.vocabulary->merges() != given.vocabulary->merges())
-    fail(ErrorCode::kBadInput, data.name,
-         " has other pieces of words than the training, though as many; give the vocabulary of the training");
+    fail(ErrorCode::kBadInput, data.name, " has another vocabulary than the training, of the same size; give that of the training");
   for (size_t label = 0; label < std::min(trained.class_names.size(), given.class_names.size()); ++label)
     if (trained.class_names[label] != given.class_names[label])
       fail(ErrorCode::kBadInput, data.name, ": its class ", label, " is ", name_of_class(given, label), ", and that of the training was ",
@@ -296,11 +292,11 @@ void check_same_kind(const DataDescription& trained, const DataSet& data) {
   for (size_t i = 0; i < trained.columns.size(); ++i) {
     const DataColumn &wanted_column = trained.columns[i], *const found_column = i < given.columns.size() ? &given.columns[i] : nullptr;
     if (!found_column || found_column->name != wanted_column.name || found_column->is_category != wanted_column.is_category)
-      fail(ErrorCode::kBadInput, data.name, " has no column ", quote_text(wanted_column.name), " at place ", i + 1,
+      fail(ErrorCode::kBadInput, data.name, " has no column ", quote_text(wanted_column.name), " at position ", i + 1,
            " of those that the model reads");
     if (found_column->values != wanted_column.values || found_column->one_hot != wanted_column.one_hot)
       fail(ErrorCode::kBadInput, data.name, ": the values of its column ", quote_text(wanted_column.name),
-           " are not those of the training, in their order, so they have other numbers");
+           " are not those of the training in the same order, so their codes differ");
   }
 }
 
@@ -317,7 +313,7 @@ std::map<std::string, std::string> exported_metadata(const Checkpoint& checkpoin
 
 std::map<std::string, std::string> exported_metadata(const TrainedFile& file) {
   Config config = file.config();
-  config.resume = false;  // However often it went on, the file is the same.
+  config.resume = false;  // A resumed run exports the same file.
   std::map<std::string, std::string> metadata = {{exported::kModel, file.config().model},
                                                  {exported::kConfig, to_toml(config)},
                                                  {exported::kPrecision, file.config().precision},
@@ -327,7 +323,7 @@ std::map<std::string, std::string> exported_metadata(const TrainedFile& file) {
     metadata[exported::kData] = to_json(description_of(file)).dump();
   } catch (const Error& error) {
     log_warning(
-        concat("the file will not say what the data of the training were like, so cohort can not use it without them: ", error.what()));
+        concat("the file will lack the description of the training data, so cohort can only use it where these data are: ", error.what()));
   }
   if (!file.fingerprint().empty()) metadata[exported::kFingerprint] = file.fingerprint();
   if (file.val_loss()) metadata[exported::kValLoss] = Json(*file.val_loss()).dump();

@@ -1,7 +1,7 @@
 #pragma once
-// Where a trained model is read from: a checkpoint of a run, of any layout, or a file that `checkpoint export` or `compress` wrote. All say
-// what they hold: model with its options, step, what the data were like. Formats: docs/formats/checkpoint.md, safetensors.md,
-// compressed.md.
+// A trained model on disk: a checkpoint of a run, of any layout, or a file that `checkpoint export` or `compress` wrote. Each says what it
+// holds: the model with its options, the step, the form of the data. Formats: docs/formats/checkpoint.md, safetensors.md, compressed.md.
+// Torch-free.
 
 #include <cstdint>
 #include <map>
@@ -19,33 +19,32 @@
 
 namespace cohort {
 
-/// Immutable; any number of threads may read.
+/// Immutable and thread-safe.
 class TrainedFile {
  public:
-  /// `path`: a run folder, its checkpoints, a step folder, or FILE.safetensors; `which` as open_chosen() has it, of a file "latest" alone.
-  /// Error(kBadInput) in one line for what is missing, damaged or no trained model.
+  /// `path`: a run folder, its checkpoints, a step folder, or FILE.safetensors. `which`: as in open_chosen(); only "latest" for a file.
+  /// Error(kBadInput) in one line for a path that is missing, damaged or not a trained model.
   static TrainedFile open(const std::string& path, const std::string& which = "latest");
-  /// What a checkpoint that is open says of itself; it must outlive the object.
+  /// A view of an open checkpoint, which must outlive the object.
   static TrainedFile of(const Checkpoint& checkpoint);
 
   const std::string& path() const { return path_; }  ///< The step folder or the file.
   const std::string& given() const { return given_; }
   bool is_exported() const { return exported_ != nullptr; }
-  /// Of a file that `cohort compress` wrote: how its model computes; else null.
+  /// How the model of a file that `cohort compress` wrote computes; null for other files.
   const CompressedForm* compressed() const { return compressed_.get(); }
   int64_t step() const { return step_; }
-  const Config& config() const { return config_; }  ///< That trained it; `run` is empty.
-  /// None where the run kept none: then its data tell.
+  const Config& config() const { return config_; }  ///< The training's; `run` is empty.
+  /// None where the run kept no description; description_of() then opens its data.
   const std::optional<DataDescription>& description() const { return description_; }
-  const std::string& fingerprint() const { return fingerprint_; }  ///< Of the training's data; "" where it is not known.
-  /// How the training evaluated, an object; empty where that is not known. What it found for this step, if it did then.
+  const std::string& fingerprint() const { return fingerprint_; }  ///< Of the training's data; "" where unknown.
+  /// Parameters of the training's evaluations, an object, empty where unknown; and its results for this step, if it evaluated then.
   const Json& evaluation() const { return *evaluation_; }
   const std::optional<double>& val_loss() const { return val_loss_; }
   const std::optional<double>& val_error() const { return val_error_; }
 
-  /// Of the model, under its own names.
   std::vector<std::string> tensor_names() const;
-  /// Fills `destination`. Error(kBadInput) naming file and tensor where it is not there, or has another type or shape.
+  /// Fills `destination`. Error(kBadInput) naming file and tensor where it is missing or has another type or shape.
   void read(const std::string& name, DType dtype, const std::vector<int64_t>& shape, void* destination) const;
 
  private:
@@ -60,41 +59,45 @@ class TrainedFile {
   std::optional<DataDescription> description_;
   std::shared_ptr<const Json> evaluation_;
   std::optional<double> val_loss_, val_error_;
-  std::shared_ptr<const Checkpoint> checkpoint_;     // One of the two
-  std::shared_ptr<const SafetensorsFile> exported_;  // is there.
+  std::shared_ptr<const Checkpoint> checkpoint_;     // Either this
+  std::shared_ptr<const SafetensorsFile> exported_;  // or this is set.
   std::shared_ptr<const CompressedForm> compressed_;
 };
 
-// What data a trained model was made for. Torch-free.
+class LayerGraph;
+// Defined in trained_model.cpp.
+/// Error(kBadInput) where this program does not have the file's model.
+void check_is_known(const TrainedFile& file);
+/// The model in eval mode with the file's weights. Error(kBadInput) where this program does not have it, or tensors differ from the file's.
+std::shared_ptr<LayerGraph> restore_model(const TrainedFile& file, const DataShape& shape);
 
-/// What a model is told of data that are described so.
+/// The shape of data that are described so.
 DataShape shape_of(const DataDescription& description);
 
-/// The description that the run kept; else that of its data, which are opened.
+/// The description that the run kept, else that of its data, which are opened.
 DataDescription description_of(const TrainedFile& file);
 
-/// Error(kBadInput) where samples of `data` are not what the model was trained on: sizes, number or names of the classes, names or
+/// Error(kBadInput) where samples of `data` differ in kind from those of the training: sizes, number or names of classes, names or
 /// categories of columns.
 void check_same_kind(const DataDescription& trained, const DataSet& data);
 
-/// A value was stored as (value - mean) / deviation.
+/// Normalisation: a value is stored as (value - mean) / deviation.
 struct ValueScale {
   double mean = 0, deviation = 1;
   bool operator==(const ValueScale&) const = default;
 };
-/// Of each number of a sample; empty for text.
+/// Normalisation of each number of a sample; empty for text.
 std::vector<ValueScale> value_scales(const DataDescription& data);
 
-/// The samples of `part` with the normalisation of the training in place of their own: of pictures, columns, tensors and the targets of a
-/// regression. `part` itself where it has that already.
+/// The samples of `part` with the normalisation of the training instead of their own (pictures, columns, tensors, regression targets);
+/// `part` itself where they are the same.
 std::shared_ptr<const DataSource> as_trained(const DataDescription& trained, const std::shared_ptr<const DataSource>& part);
 
-/// Of "train", "val", "test" and "all" (training and validation samples). Error(kBadInput) for another word, and for a part that the data
-/// do not have.
+/// `split`: "train", "val", "test" or "all" (training and validation samples). Error(kBadInput) for another word, and for a part that the
+/// data do not have.
 std::shared_ptr<const DataSource> part_of(const DataSet& data, const std::string& split);
 
-// What an exported file says of itself in its header, beside {"format": "pt", "step": "N"}: all that is needed to use it. Torch-free.
-// Format: docs/formats/safetensors.md.
+// The header of an exported file, beside {"format": "pt", "step": "N"}: all that is needed to use it. Format: docs/formats/safetensors.md.
 
 /// Keys of "__metadata__". Values are text; those of the second line are JSON.
 namespace exported {
@@ -104,10 +107,9 @@ inline constexpr const char *kData = "data", *kValLoss = "val_loss", *kValError 
                             *kCompressed = "compressed";
 }  // namespace exported
 
-/// Of a checkpoint that `cohort train` wrote; empty for one of a loop of one's own, which does not say what its model is. Where the run
-/// kept no description of its data these are opened; where that fails a warning says what the file will lack.
+/// Header fields for a checkpoint of `cohort train`; empty for one of a user's own loop, which does not name its model. Where the run kept
+/// no description of its data, they are opened; where that fails, a warning says what the file will lack.
 std::map<std::string, std::string> exported_metadata(const Checkpoint& checkpoint);
-/// The same of one that is open, or of an exported file.
 std::map<std::string, std::string> exported_metadata(const TrainedFile& file);
 
 }  // namespace cohort

@@ -12,29 +12,15 @@
 #include "cohort/base/fail.h"
 #include "cohort/data/model/model_options.h"
 #include "cohort/infer/compressed/compressed_model.h"
-#include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
 #include "cohort/models/loss/losses.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/train/model/checkpoint_pieces.h"
 
 namespace cohort {
-namespace {
-
-void read_all(const TrainedFile& file, const std::vector<NamedTensor>& tensors, std::set<std::string>& left) {
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.is_contiguous()) fail(ErrorCode::kBadInput, "tensor ", name, " of the model is not contiguous; loading needs it to be");
-    file.read(name, dtype_of_tensor(name, tensor), tensor.sizes().vec(), tensor.data_ptr());
-    left.erase(name);
-  }
-}
-
-}  // namespace
-
-/// find_model() would suggest another name; here the name is right and the program is not.
+/// Not by find_model(), which would suggest another name.
 void check_is_known(const TrainedFile& file) {
   const std::string name = parse_model(file.config().model).name;
   if (registered_models().contains(name)) return;
@@ -52,21 +38,17 @@ std::shared_ptr<LayerGraph> restore_model(const TrainedFile& file, const DataSha
   const std::vector<std::string> names = file.tensor_names();
   std::set<std::string> left(names.begin(), names.end());
   std::map<std::string, std::string> aliases;
-  if (file.compressed()) {
-    distinct_parameters(*model, &aliases);  // Tied weights are layers of their own that stay.
-    make_compressed(*model, *file.compressed(), [&](const std::string& name, DType dtype, const std::vector<int64_t>& shape, void* to) {
-      file.read(name, dtype, shape, to);
-      left.erase(name);
-    });
-  } else {
-    read_all(file, distinct_parameters(*model, &aliases), left);
-    read_all(file, distinct_buffers(*model, &aliases), left);
-  }
+  distinct_parameters(*model, &aliases);
+  distinct_buffers(*model, &aliases);
+  const auto read = [&](const std::string& name, DType dtype, const std::vector<int64_t>& sizes, void* destination) {
+    file.read(name, dtype, sizes, destination);
+    left.erase(name);
+  };
+  make_compressed(*model, file.compressed() ? *file.compressed() : CompressedForm(), read);
   for (const auto& [alias, name] : aliases) left.erase(alias);
   if (!left.empty())
     fail(ErrorCode::kBadInput, file.path(), " holds the tensor ", *left.begin(), ", which model ", file.config().model,
          " does not have here; it was trained by another model of that name");
-  model->eval();
   return model;
 }
 
@@ -85,7 +67,7 @@ at::Tensor TrainedModel::operator()(const at::Tensor& input) const {
 
 at::Tensor TrainedModel::normalised(const at::Tensor& raw) const {
   if (data_.mean.empty()) return raw.to(at::kFloat);
-  // Per channel where there are several: against {samples, channels, ...}.
+  // Broadcast against {samples, channels, ...}.
   std::vector<int64_t> sizes(data_.shape.size(), 1);
   sizes.front() = static_cast<int64_t>(data_.mean.size());
   const at::TensorOptions options = at::TensorOptions().dtype(at::kDouble).device(raw.device());

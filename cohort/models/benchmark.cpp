@@ -1,5 +1,6 @@
-// The models that `cohort bench step` times beside peers: layer for layer what the usual Python script writes as a torch.nn.Sequential,
-// with the same parameter names ("1.weight") and order of initialisation, so that one seed gives both the same weights.
+// The models of `cohort bench step`: layer for layer those of the usual Python script with torch.nn.Sequential, with the same parameter
+// names
+// ("1.weight") and order of initialisation, so that one seed gives both the same weights.
 //
 //   mlp        {n, 784} -> linear {n, width} -> ReLU -> linear {n, width} -> ReLU -> linear {n, 10}; mlp-small has width 128, mlp 1024
 //   cnn-bench  {n, 1, 28, 28} -> [conv 3x3, ReLU, max-pool 2x2] x 2 {n, 64, 7, 7} -> linear {n, 1024} -> ReLU -> linear {n, 10}
@@ -29,7 +30,9 @@ BuiltModel build_mlp(const ModelOptions& options, const std::string& name, int64
   return graph;
 }
 
-BuiltModel build_cnn_bench(const ModelOptions& options) {
+}  // namespace
+
+BuiltModel cnn_bench(const ModelOptions& options) {
   const ImageInput image = image_input(options, "cnn-bench");
   auto graph = std::make_shared<LayerGraph>();
   add_conv(*graph, "0", image.channels, 32, 3);
@@ -45,7 +48,7 @@ BuiltModel build_cnn_bench(const ModelOptions& options) {
   return graph;
 }
 
-BuiltModel build_gpt(const ModelOptions& options) {
+BuiltModel gpt(const ModelOptions& options) {
   const TextInput text = text_input(options, "gpt");
   const int64_t num_layers = options.integer("layers", 4, 1, 1000);
   BlockOptions block;
@@ -62,21 +65,8 @@ BuiltModel build_gpt(const ModelOptions& options) {
   return graph;
 }
 
-}  // namespace
+BuiltModel mlp_small(const ModelOptions& options) { return build_mlp(options, "mlp-small", 128); }
 
-ModelEntry mlp_small() {
-  return {"mlp-small", "benchmark: two hidden layers: width=128",
-          [](const ModelOptions& options) { return build_mlp(options, "mlp-small", 128); }};
-}
-
-ModelEntry mlp() {
-  return {"mlp", "benchmark: two hidden layers: width=1024", [](const ModelOptions& options) { return build_mlp(options, "mlp", 1024); }};
-}
-
-ModelEntry cnn_bench() {
-  return {"cnn-bench", "benchmark: two 3x3 convolutions of 32 and 64 channels, 1024 hidden units", build_cnn_bench};
-}
-
-ModelEntry gpt() { return {"gpt", "benchmark: byte Transformer: layers=4 width=256 heads=4", build_gpt}; }
+BuiltModel mlp(const ModelOptions& options) { return build_mlp(options, "mlp", 1024); }
 
 }  // namespace cohort::families

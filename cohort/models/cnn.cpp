@@ -14,7 +14,7 @@
 
 namespace cohort::families {
 
-static BuiltModel build_cnn(const ModelOptions& options) {
+BuiltModel cnn(const ModelOptions& options) {
   const ImageInput image = image_input(options, "cnn");
   const double width = options.number("width", 1.0, 1e-3, 1e3);
   const auto scaled = [&](int64_t size) { return std::max<int64_t>(1, std::llround(width * static_cast<double>(size))); };
@@ -34,10 +34,6 @@ static BuiltModel build_cnn(const ModelOptions& options) {
   add_relu(*graph, "relu3");
   add_linear(*graph, "output", hidden, image.num_classes);
   return graph;
-}
-
-ModelEntry cnn() {
-  return {"cnn", "the study's Simple CNN, two 5x5 convolutions: conv1=32 conv2=64 hidden=1024, width=1 (scales all three)", build_cnn};
 }
 
 }  // namespace cohort::families

@@ -220,7 +220,7 @@ TEST_CASE("resnet50 without normalisation starts as its shortcuts alone, so the 
   CHECK(logits.abs().max().item<double>() < 1e3);
 }
 
-TEST_CASE("vgg11 pools no more once a side is one pixel") {
+TEST_CASE("vgg11 stops pooling once a side is one pixel") {
   const auto pools = [](const DataShape& data) {
     int64_t result = 0;
     const auto graph = build_model("vgg11:width=1,hidden=2", data, 0);

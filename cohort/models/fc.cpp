@@ -9,7 +9,7 @@
 
 namespace cohort::families {
 
-static BuiltModel build_fc(const ModelOptions& options) {
+BuiltModel fc(const ModelOptions& options) {
   const int64_t num_outputs = numbers_input(options, "fc");
   const int64_t hidden = options.integer("hidden", 1024);
   const int64_t num_layers = options.integer("layers", 1, 0, 1000);
@@ -24,7 +24,5 @@ static BuiltModel build_fc(const ModelOptions& options) {
   add_linear(*graph, "output", features, num_outputs);
   return graph;
 }
-
-ModelEntry fc() { return {"fc", "fully connected, ReLU: hidden=1024 layers=1 (hidden layers)", build_fc}; }
 
 }  // namespace cohort::families

@@ -10,10 +10,10 @@
 //                     pool: max-pool 3x3 stride 1, then conv 1x1 -> k/2
 //
 // n samples, c channels, k the option width. Every convolution is followed by ReLU (behind its norm, if any). A 2x2 max-pool stands after
-// each second module, where another follows and both sides are at least 2; sides round down. Branches are edges of the graph: only their
-// ends meet, in the join. width=64 makes the first module the paper's "3a", 192 channels to 256. Where we differ: every module has the
-// same widths (the paper's grow), the stem is one convolution, for small pictures; no auxiliary outputs and no dropout; weights start as He
-// has it.
+// each second module, where another follows and both sides are at least 2; sides round down. Branches are edges of the graph that
+// meet only in the join. width=64 makes the first module the paper's "3a", 192 channels to 256. Where we differ: every module has the
+// same widths (the paper's grow), the stem is one convolution, for small pictures; no auxiliary outputs and no dropout; He
+// initialisation.
 
 #include <algorithm>
 
@@ -28,7 +28,7 @@ class InceptionBuilder {
 
   /// Convolution, norm and ReLU; returns the index of the last.
   int conv(const std::string& prefix, int64_t from, int64_t to, int64_t kernel, std::vector<int> inputs = {}) {
-    const bool bias = norm_.kind == "none" || norm_.kind == "group";  // batch norm takes any bias away again
+    const bool bias = norm_.kind == "none" || norm_.kind == "group";  // Batch norm cancels a bias.
     add_conv(graph_, prefix + "_conv", from, to, kernel, 1, bias, std::move(inputs));
     add_norm(graph_, prefix + "_norm", norm_, to);
     return add_relu(graph_, prefix + "_relu");
@@ -55,7 +55,9 @@ class InceptionBuilder {
   int64_t width_;
 };
 
-BuiltModel build_inception(const ModelOptions& options) {
+}  // namespace
+
+BuiltModel inception(const ModelOptions& options) {
   const ImageInput image = image_input(options, "inception");
   const int64_t width = options.integer("width", 16, 1, 1 << 20);
   const int64_t num_blocks = options.integer("blocks", 2, 1, 1000);
@@ -79,13 +81,6 @@ BuiltModel build_inception(const ModelOptions& options) {
   add_linear(*graph, "output", channels, image.num_classes);
   initialise_he(*graph);
   return graph;
-}
-
-}  // namespace
-
-ModelEntry inception() {
-  return {"inception", "modules of four parallel branches: width=16 (of the 1x1 branch) blocks=2 norm=none|ghost|batch|group ghost=32",
-          build_inception};
 }
 
 }  // namespace cohort::families

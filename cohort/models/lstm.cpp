@@ -20,7 +20,7 @@
 
 namespace cohort {
 
-/// Autocast hands an LSTM to oneDNN whatever the processor has; which of its kernels there are, only a call tells.
+/// Autocast passes an LSTM to oneDNN on every processor; only a call shows whether oneDNN has the kernel.
 static bool runs_in_autocast(at::ScalarType type) {
   const at::NoGradGuard no_gradients;
   const bool was_enabled = at::autocast::is_autocast_enabled(at::kCPU);
@@ -56,7 +56,7 @@ static at::Tensor run_lstm(torch::nn::LSTMImpl& lstm, const at::Tensor& input) {
   return std::get<0>(lstm.forward(input.to(at::kFloat)));
 }
 
-static BuiltModel build_lstm(const ModelOptions& options) {
+BuiltModel lstm(const ModelOptions& options) {
   const TextInput text = text_input(options, "lstm");
   const int64_t width = options.integer("width", 128);
   const int64_t hidden = options.integer("hidden", 256);
@@ -64,13 +64,11 @@ static BuiltModel build_lstm(const ModelOptions& options) {
 
   auto graph = std::make_shared<LayerGraph>();
   graph->add("embedding", "embedding", torch::nn::Embedding(text.vocabulary, width));
-  const auto lstm = torch::nn::LSTM(torch::nn::LSTMOptions(width, hidden).batch_first(true)).ptr();
-  graph->add_layer("lstm", "lstm", lstm, [lstm](const LayerGraph::Inputs& in) { return run_lstm(*lstm, in[0]); }, {});
+  const auto module = torch::nn::LSTM(torch::nn::LSTMOptions(width, hidden).batch_first(true)).ptr();
+  graph->add_layer("lstm", "lstm", module, [module](const LayerGraph::Inputs& in) { return run_lstm(*module, in[0]); }, {});
   if (dropout > 0.0) graph->add("dropout", "dropout", Dropout(dropout, 0));
   add_linear(*graph, "output", hidden, text.vocabulary);
   return graph;
 }
-
-ModelEntry lstm() { return {"lstm", "byte LSTM, one layer: width=128 hidden=256 dropout=0 (the paper: hidden=2048)", build_lstm}; }
 
 }  // namespace cohort::families

@@ -26,16 +26,13 @@ ImageInput image_input(const ModelOptions& options, const std::string& model) {
   const std::string needs = concat("model ", model, " needs pictures of at least ", kSmallestSide, " x ", kSmallestSide,
                                    name_settings(" (such as --data fashion-mnist)"));
   if (data.kind != DataShape::Kind::kImage) fail(ErrorCode::kBadInput, needs, ", but this data is text");
-  if (data.input.size() != 3) {
+  if (data.input.size() != 3)
     fail(ErrorCode::kBadInput, needs, " with channels, height and width, but this data has ", data.input.size(), " dimensions");
-  }
   const ImageInput image{data.input[0], data.input[1], data.input[2], data.num_classes};
-  if (image.channels < 1 || image.height < kSmallestSide || image.width < kSmallestSide) {
+  if (image.channels < 1 || image.height < kSmallestSide || image.width < kSmallestSide)
     fail(ErrorCode::kBadInput, needs, ", but this data has ", image.channels, " x ", image.height, " x ", image.width);
-  }
-  if (image.num_classes < 1) {
+  if (image.num_classes < 1)
     fail(ErrorCode::kBadInput, "model ", model, " needs data with labels, but this data has ", image.num_classes, " classes");
-  }
   return image;
 }
 
@@ -54,10 +51,9 @@ TextInput text_input(const ModelOptions& options, const std::string& model) {
   const DataShape& data = options.data();
   const std::string needs = "model " + model + name_settings(" needs text (such as --data text:FILE)");
   if (data.kind != DataShape::Kind::kText) fail(ErrorCode::kBadInput, needs, ", but this data is pictures");
-  if (data.input.size() != 1 || data.input[0] < 1 || data.vocabulary() < 1) {
+  if (data.input.size() != 1 || data.input[0] < 1 || data.vocabulary() < 1)
     fail(ErrorCode::kBadInput, needs, " with a context and a vocabulary of at least 1, but this data has ", data.input.size(),
          " dimensions and ", data.vocabulary(), " symbols");
-  }
   return {data.input[0], data.vocabulary()};
 }
 

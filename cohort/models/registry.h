@@ -1,5 +1,5 @@
 #pragma once
-// Models by name: the built-in families, and whatever a user's binary or plug-in registers with COHORT_MODEL.
+// Models by name: the built-in families, and those that a user's program or plug-in registers with COHORT_MODEL.
 
 #include <torch/nn/modules/container/sequential.h>
 
@@ -24,18 +24,19 @@ template <typename M>
 concept OneTensorModule = std::derived_from<M, torch::nn::Module> && requires(M& module, at::Tensor input) {
   { module.forward(input) } -> std::convertible_to<at::Tensor>;
 };
-/// What TORCH_MODULE declares.
+/// A type declared by TORCH_MODULE.
 template <typename H>
 concept ModuleHolder = requires { typename H::ContainedType; } && std::derived_from<H, torch::nn::ModuleHolder<typename H::ContainedType>>;
 
 struct BuiltModelOptions {
-  LayerGraph::Loss loss = {};  ///< In place of the cross-entropy; see LayerGraph::Loss.
+  LayerGraph::Loss loss = {};  ///< Replaces the cross-entropy; see LayerGraph::Loss.
 };
 
-/// What a factory may return: a LayerGraph; a torch::nn::Sequential, of which each child becomes a layer under its own name; any other
-/// module, as one layer "model". Error(kBadInput) for one that is empty.
+/// What a factory may return: a LayerGraph; a torch::nn::Sequential, each child of which becomes a layer under its own name that reads the
+/// layer before it; any other module, as one layer "model", since what happens in its forward() cannot be seen. Error(kBadInput) for an
+/// empty one.
 struct COHORT_API BuiltModel {
-  // NOLINTBEGIN(google-explicit-constructor): meant to convert.
+  // NOLINTBEGIN(google-explicit-constructor): conversions are intended.
   BuiltModel(std::shared_ptr<LayerGraph> built, BuiltModelOptions options = {});
   BuiltModel(torch::nn::Sequential sequential, BuiltModelOptions options = {});
   template <ModuleHolder H>
@@ -65,7 +66,7 @@ struct COHORT_API BuiltModel {
 };
 using ModelFactory = std::function<BuiltModel(const ModelOptions&)>;
 
-/// Registers under `name`; Error(kBadInput) when it is taken. Call before run_cli; not thread-safe.
+/// Registers under `name`; Error(kBadInput) where it is taken. Call before run_cli(); not thread-safe.
 COHORT_API void register_model(const std::string& name, const std::string& help, ModelFactory factory);
 
 struct ModelEntry {
@@ -74,7 +75,7 @@ struct ModelEntry {
 };
 /// Built-in and registered models, sorted by name.
 COHORT_API const std::map<std::string, ModelEntry>& registered_models();
-/// Error(kBadInput) that suggests the nearest name, where there is none.
+/// Error(kBadInput) that suggests the nearest name for an unknown one.
 COHORT_API const ModelEntry& find_model(const std::string& name);
 
 /// Builds `NAME[:key=value,...]` for this data with weights initialised from `seed` (the same on every rank and every layout). An unknown

@@ -9,15 +9,14 @@
 //   shortcut(x)    = x, or norm(conv1x1(x)) in the first block of a stage
 //
 // n samples, c channels. Residual connections are edges of the graph. Where we differ from the 2015 paper: the stride stands in the 3x3
-// convolution, as all later implementations have it. norm=none: convolutions get a bias, weights start as He has it, and each block's last
-// convolution at zero, or sixteen sums would double the signal each.
+// convolution, as in all later implementations. norm=none: convolutions have a bias, He initialisation, and each block's last convolution
+// starts at zero, since otherwise each of the sixteen sums would double the signal.
 
 #include <torch/nn/init.h>
 #include <torch/nn/modules/conv.h>
 
-#include <charconv>
-
 #include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
 #include "cohort/models/parts.h"
 
 namespace cohort::families {
@@ -47,20 +46,13 @@ int add_bottleneck(LayerGraph& graph, const std::string& prefix, const Norm& nor
 
 /// "3-4-6-3" -> {3, 4, 6, 3}: one to eight stages of 1 to 999 blocks.
 std::vector<int> parse_blocks(const std::string& text) {
+  const std::vector<std::string> words = split(text, '-');
   std::vector<int> blocks;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  while (true) {
-    int count = 0;
-    const auto [after, error] = std::from_chars(at, end, count);
-    const bool ends = after == end;
-    if (error != std::errc() || count < 1 || count > 999 || blocks.size() == 8 || (!ends && *after != '-')) {
-      fail(ErrorCode::kBadInput, "model option blocks=", text, ": expected one to eight counts of 1 to 999 joined by '-', such as 3-4-6-3");
-    }
-    blocks.push_back(count);
-    if (ends) return blocks;
-    at = after + 1;
-  }
+  for (const std::string& word : words)
+    if (const auto count = parse_integer(word); count && *count >= 1 && *count <= 999) blocks.push_back(static_cast<int>(*count));
+  if (blocks.empty() || blocks.size() > 8 || blocks.size() != words.size())
+    fail(ErrorCode::kBadInput, "model option blocks=", text, ": expected one to eight counts of 1 to 999 joined by '-', such as 3-4-6-3");
+  return blocks;
 }
 
 void zero_last_convolutions(LayerGraph& graph) {
@@ -70,7 +62,9 @@ void zero_last_convolutions(LayerGraph& graph) {
   }
 }
 
-BuiltModel build_resnet50(const ModelOptions& options) {
+}  // namespace
+
+BuiltModel resnet50(const ModelOptions& options) {
   const ImageInput image = image_input(options, "resnet50");
   const int64_t width = options.integer("width", 64, 1, 1 << 20);
   const std::vector<int> blocks = parse_blocks(options.text("blocks", "3-4-6-3"));
@@ -97,15 +91,6 @@ BuiltModel build_resnet50(const ModelOptions& options) {
     zero_last_convolutions(*graph);
   }
   return graph;
-}
-
-}  // namespace
-
-ModelEntry resnet50() {
-  return {"resnet50",
-          "bottleneck ResNet: width=64 blocks=3-4-6-3 norm=ghost|batch|group|none ghost=32 (samples a group) stem=imagenet|small "
-          "(small below 64 pixels)",
-          build_resnet50};
 }
 
 }  // namespace cohort::families

@@ -7,7 +7,7 @@
 //   shortcut(x)  = x, or where size and channels change: average-pool 2x2, then zero channels appended
 //
 // n samples, c channels; h/2 rounds up. Residual connections are edges of the graph. Where we differ: an odd side pools with a smaller last
-// window; convolutions have a bias, as nothing else shifts; weights start as He has it.
+// window; convolutions have a bias, as nothing else shifts; He initialisation.
 
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -35,7 +35,7 @@ static int add_block(LayerGraph& graph, const std::string& name, int input, int6
   return add_sum(graph, name + "_add", shortcut, branch);
 }
 
-static BuiltModel build_resnet8(const ModelOptions& options) {
+BuiltModel resnet8(const ModelOptions& options) {
   const ImageInput image = image_input(options, "resnet8");
   const int64_t width = options.integer("width", 16);
   auto graph = std::make_shared<LayerGraph>();
@@ -49,7 +49,5 @@ static BuiltModel build_resnet8(const ModelOptions& options) {
   initialise_he(*graph);
   return graph;
 }
-
-ModelEntry resnet8() { return {"resnet8", "pre-activation ResNet-8 without batch norm: width=16 (of the first block)", build_resnet8}; }
 
 }  // namespace cohort::families

@@ -20,8 +20,7 @@
 namespace cohort::families {
 namespace {
 
-/// The output layer whose weight is another module's parameter. It is registered here too, so that whoever looks at this layer alone sees
-/// it.
+/// The output layer with another module's parameter as its weight, registered here too so that the layer alone shows it.
 class TiedLinear : public torch::nn::Module {
  public:
   explicit TiedLinear(const at::Tensor& shared) : torch::nn::Module("TiedLinear") { weight = register_parameter("weight", shared); }
@@ -35,7 +34,9 @@ void add_tied_output(LayerGraph& graph, const ByteEmbedding& embedding) {
   graph.add_layer("output", "linear", output, [output](const LayerGraph::Inputs& in) { return at::linear(in[0], output->weight); }, {});
 }
 
-BuiltModel build_transformer(const ModelOptions& options) {
+}  // namespace
+
+BuiltModel transformer(const ModelOptions& options) {
   const TextInput text = text_input(options, "transformer");
   const int64_t num_layers = options.integer("layers", 2, 1, 1000);
   BlockOptions block;
@@ -49,24 +50,12 @@ BuiltModel build_transformer(const ModelOptions& options) {
   ByteEmbedding embedding(text.vocabulary, block.width, text.context);
   graph->add("embedding", "embedding", embedding);
   if (block.dropout > 0.0) graph->add("dropout", "dropout", Dropout(block.dropout, block.first_dropout_id++));
-  for (int64_t i = 1; i <= num_layers; ++i, block.first_dropout_id += 2) {
+  for (int64_t i = 1; i <= num_layers; ++i, block.first_dropout_id += 2)
     graph->add("block" + std::to_string(i), "transformerblock", TransformerBlock(block));
-  }
   graph->add("norm", "layernorm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({block.width})));
-  if (tied) {
-    add_tied_output(*graph, embedding);
-  } else {
-    add_linear(*graph, "output", block.width, text.vocabulary, /*bias=*/false);
-  }
+  if (tied) add_tied_output(*graph, embedding);
+  else add_linear(*graph, "output", block.width, text.vocabulary, /*bias=*/false);
   return graph;
-}
-
-}  // namespace
-
-ModelEntry transformer() {
-  return {"transformer",
-          "byte Transformer: layers=2 width=64 heads=2 ff=4*width dropout=0 tied=0|1 (the paper: layers=6 width=512 heads=8 ff=2048)",
-          build_transformer};
 }
 
 }  // namespace cohort::families

@@ -4,16 +4,16 @@
 //                -> flatten -> linear {n, hidden} -> linear {n, hidden} -> linear {n, classes}
 //
 // n samples, c channels; convolutions are 3x3 and, like the first two linear layers, followed by ReLU; pools are 2x2 and round down. Where
-// we differ: a picture that is one pixel high or wide is pooled no more, so small pictures work; hidden is 512 below 64 pixels (the paper's
-// 4096 would be most of the model there); no dropout unless asked for; weights start as He has it (the paper: normal with
-// variance 0.01), for LibTorch's default would shrink the signal in each of eleven layers.
+// we differ: pictures are not pooled below one pixel, so small ones work; hidden is 512 below 64 pixels (the paper's
+// 4096 would be most of the model there); no dropout unless asked for; He initialisation (the paper: normal with variance
+// 0.01), since LibTorch's default would shrink the signal in each of eleven layers.
 
 #include "cohort/models/layers/dropout.h"
 #include "cohort/models/parts.h"
 
 namespace cohort::families {
 
-static BuiltModel build_vgg11(const ModelOptions& options) {
+BuiltModel vgg11(const ModelOptions& options) {
   const ImageInput image = image_input(options, "vgg11");
   const int64_t width = options.integer("width", 64, 1, 1 << 20);
   const int64_t hidden = options.integer("hidden", image.height < 64 ? 512 : 4096);
@@ -29,7 +29,7 @@ static BuiltModel build_vgg11(const ModelOptions& options) {
   for (const Stage stage : {Stage{1, 1}, {2, 1}, {4, 2}, {8, 2}, {8, 2}}) {
     for (int64_t i = 0; i < stage.num_convs; ++i) {
       const std::string number = std::to_string(++conv);
-      // Batch norm takes any bias away again.
+      // Batch norm cancels a bias.
       const bool bias = norm.kind == "none" || norm.kind == "group";
       add_conv(*graph, "conv" + number, channels, stage.multiplier * width, 3, 1, bias);
       channels = stage.multiplier * width;
@@ -53,10 +53,6 @@ static BuiltModel build_vgg11(const ModelOptions& options) {
   add_linear(*graph, "output", features, image.num_classes);
   initialise_he(*graph);
   return graph;
-}
-
-ModelEntry vgg11() {
-  return {"vgg11", "VGG-11: width=64 hidden=4096 (512 below 64 pixels) dropout=0 norm=none|ghost|batch|group ghost=32", build_vgg11};
 }
 
 }  // namespace cohort::families

@@ -7,10 +7,13 @@ import signal
 from support import Folder, check, main, run, run_ok, start, steps_in, tensors, wait_for
 from test_use_model import lines_of, refused, train
 
-CNN = ["--model", "cnn:conv1=8,conv2=16,hidden=32", "--data", "synthetic:1x12x12,classes=4,samples=900,noise=2", "--global-batch", "32", "--lr", "0.05", "--optimizer", "momentum",
+CNN = ["--model", "cnn:conv1=8,conv2=16,hidden=32", "--data", "synthetic:1x12x12,classes=4,samples=900,noise=2", "--global-batch", "32",
+       "--lr", "0.05", "--optimizer", "momentum",
        "--steps", "60", "--eval-every", "60"]
-RESNET = ["--model", "resnet50:width=4,blocks=1-1", "--data", "synthetic:3x12x12,classes=4,samples=600,noise=2", "--global-batch", "32", "--lr", "0.05", "--steps", "30", "--eval-every", "30"]
-TEXT = ["--model", "transformer:layers=1,width=32,heads=2", "--data", "synthetic:text,samples=300", "--context", "16", "--global-batch", "16", "--optimizer", "adam", "--lr", "0.003",
+RESNET = ["--model", "resnet50:width=4,blocks=1-1", "--data", "synthetic:3x12x12,classes=4,samples=600,noise=2", "--global-batch", "32",
+          "--lr", "0.05", "--steps", "30", "--eval-every", "30"]
+TEXT = ["--model", "transformer:layers=1,width=32,heads=2", "--data", "synthetic:text,samples=300", "--context", "16", "--global-batch", "16",
+        "--optimizer", "adam", "--lr", "0.003",
         "--steps", "30", "--eval-every", "30"]
 
 
@@ -36,7 +39,8 @@ def test_quantize_says_what_the_file_then_does():
         before = state_of(folder / "run")
         exported = folder / "float.safetensors"
         run_ok(["checkpoint", "export", folder / "run", "--out", exported])
-        for options in (["--scheme", "static"], ["--scheme", "dynamic"], ["--scheme", "weight-only"], ["--scheme", "weight-only", "--bits", "4", "--group-size", "32"],
+        for options in (["--scheme", "static"], ["--scheme", "dynamic"], ["--scheme", "weight-only"],
+                        ["--scheme", "weight-only", "--bits", "4", "--group-size", "32"],
                         ["--calibration", "mse"], ["--calibration", "percentile"]):
             out = folder / "small.safetensors"
             last, layers = quantized(folder / "run", out, *options)
@@ -47,7 +51,8 @@ def test_quantize_says_what_the_file_then_does():
             check(abs(last["original_bytes"] - exported.stat().st_size) < 200, (last, exported.stat().st_size))
             check(last["bytes"] < last["original_bytes"], last)
             check(last["val_error"] <= last["original_val_error"] + 0.1, last)
-            check(all(last[key] > 0 for key in ("seconds_batch_1", "seconds_batch_64", "original_seconds_batch_1", "original_seconds_batch_64", "memory_bytes", "original_memory_bytes")), last)
+            check(all(last[key] > 0 for key in ("seconds_batch_1", "seconds_batch_64", "original_seconds_batch_1", "original_seconds_batch_64",
+                                                "memory_bytes", "original_memory_bytes")), last)
             check(set(layers) == {"conv1", "relu1", "pool1", "conv2", "relu2", "pool2", "flatten", "hidden", "relu3", "output"}, layers)
         # An exported file is a source as a run is, and gives the same file.
         last, layers = quantized(folder / "run", folder / "a.safetensors", "--report", folder / "a.html")
@@ -95,7 +100,8 @@ def test_transformers_and_lstms():
             check(len(text) > 20, text)
         train(folder / "lstm", "--model", "lstm:width=16,hidden=24", *TEXT[2:])
         last, layers = quantized(folder / "lstm", folder / "l.safetensors", "--scheme", "dynamic")
-        check(layers["lstm"]["done"] == "weights int8, computes in floats: no int8 kernel for a layer of kind lstm" and layers["output"]["done"] == "int8 dynamic", layers)
+        check(layers["lstm"]["done"] == "weights int8, computes in floats: no int8 kernel for a layer of kind lstm"
+              and layers["output"]["done"] == "int8 dynamic", layers)
         check(layers["lstm"]["bytes"] * 3 <= layers["lstm"]["original_bytes"], layers)
         last, layers = quantized(folder / "lstm", folder / "l.safetensors", "--scheme", "weight-only")
         check(layers["lstm"]["bytes"] * 3 <= layers["lstm"]["original_bytes"], layers)
@@ -104,7 +110,8 @@ def test_transformers_and_lstms():
 def test_max_error_increase_decides():
     with Folder() as folder:
         # Four bits with one scale for a whole row lose something here, so that some layers have to stay.
-        train(folder / "run", "--model", "cnn:conv1=4,conv2=4,hidden=8", "--data", "synthetic:1x12x12,classes=8,samples=6000,noise=4", "--global-batch", "32", "--lr", "0.03", "--optimizer", "momentum",
+        train(folder / "run", "--model", "cnn:conv1=4,conv2=4,hidden=8", "--data", "synthetic:1x12x12,classes=8,samples=6000,noise=4",
+              "--global-batch", "32", "--lr", "0.03", "--optimizer", "momentum",
               "--steps", "400", "--eval-every", "400")
         base = [folder / "run", folder / "m.safetensors", "--scheme", "weight-only", "--bits", "4", "--group-size", "1000",
                 "--data", "synthetic:1x12x12,classes=8,samples=8000,noise=4", "--val-samples", "2000"]
@@ -116,7 +123,8 @@ def test_max_error_increase_decides():
         kept = {name for name, line in layers.items() if line["done"] == "floats: too sensitive"}
         check(kept, layers)
         tried = {name: line["loss_increase"] for name, line in all_layers.items() if line["loss_increase"] is not None}
-        check(min(tried[name] for name in kept) >= max(value for name, value in tried.items() if name not in kept), ("the most sensitive stay floats", tried, kept))
+        check(min(tried[name] for name in kept) >= max(value for name, value in tried.items() if name not in kept),
+              ("the most sensitive stay floats", tried, kept))
         check(allowed["bytes"] > free["bytes"], (allowed, free))
 
 
@@ -124,7 +132,8 @@ def test_predict_takes_a_compressed_file():
     with Folder() as folder:
         train(folder / "run", *CNN)
         quantized(folder / "run", folder / "m.safetensors")
-        raw = bytes([0x93]) + b"NUMPY\x01\x00" + (118).to_bytes(2, "little") + b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 12, 12), }".ljust(117) + b"\n" + bytes(4 * 144)
+        description = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 12, 12), }".ljust(117) + b"\n"
+        raw = bytes([0x93]) + b"NUMPY\x01\x00" + (118).to_bytes(2, "little") + description + bytes(4 * 144)
         (folder / "x.npy").write_bytes(raw)
         answers = [run_ok(["predict", path, folder / "x.npy", "--json"])[0] for path in (folder / "run", folder / "m.safetensors")]
         check(answers[0]["class"] == answers[1]["class"] and abs(answers[0]["probability"] - answers[1]["probability"]) < 0.1, answers)
@@ -167,7 +176,8 @@ def test_search_takes_the_smallest_within_the_limits():
 
 def test_training_with_rounded_weights():
     with Folder() as folder:
-        base = ["--model", "fc:hidden=32", "--data", "synthetic:1x12x12,classes=8,samples=6000,noise=4", "--global-batch", "32", "--optimizer", "momentum", "--threads", "1"]
+        base = ["--model", "fc:hidden=32", "--data", "synthetic:1x12x12,classes=8,samples=6000,noise=4", "--global-batch", "32",
+                "--optimizer", "momentum", "--threads", "1"]
         train(folder / "run", *base, "--lr", "0.03", "--steps", "400", "--eval-every", "400")
         before = state_of(folder / "run")
         four, more = ["--bits", "4", "--group-size", "1000"], ["--steps", "200", "--lr", "0.01"]
@@ -200,13 +210,18 @@ def test_training_with_rounded_weights():
         codes = tensors(folder / "both.safetensors")["hidden1.weight"][2]
         check(codes.count(0) >= len(codes) // 2, codes.count(0))
         refused(["compress", "quantize", folder / "run", "--out", folder / "x.safetensors", "--steps", "5"], "--steps would do nothing here", "--scheme qat")
-        refused(["compress", "quantize", folder / "run", "--out", folder / "x.safetensors", "--scheme", "qat", "--bits", "4", "--calibration", "mse"], "--scheme qat with --bits 4")
+        refused(["compress", "quantize", folder / "run", "--out", folder / "x.safetensors", "--scheme", "qat", "--bits", "4", "--calibration", "mse"],
+                "--scheme qat with --bits 4")
         refused(["compress", "quantize", folder / "run", "--out", folder / "x.safetensors", "--scheme", "qat", "--bits", "2"], "--bits 2")
-        refused(["compress", "quantize", folder / "run", "--out", folder / "x.safetensors", "--scheme", "qat", "--layout", "tp=2", "--workers", "2", "--run", folder / "none"], "--quantize-aware 8 with tp is not supported")
-        refused(["compress", "quantize", folder / "run", "--out", folder / "x.safetensors", "--scheme", "qat", *four, "--steps", "300", "--lr", "0.01"], "holds another run", "--steps 200 where this one has 300")
+        refused(["compress", "quantize", folder / "run", "--out", folder / "x.safetensors", "--scheme", "qat", "--layout", "tp=2", "--workers", "2",
+                 "--run", folder / "none"], "--quantize-aware 8 with tp is not supported")
+        refused(["compress", "quantize", folder / "run", "--out", folder / "x.safetensors", "--scheme", "qat", *four, "--steps", "300",
+                 "--lr", "0.01"], "holds another run", "--steps 200 where this one has 300")
         refused(["train", *base, "--quantize-aware", "8", "--precision", "bf16", "--run", folder / "half"], "--precision bf16 is not supported")
-        refused(["compress", "quantize", folder / "run", "--out", folder / "x.safetensors", "--scheme", "qat", *four, "--steps", "200", "--lr", "0.5"], "holds another run", "--lr 0.01 where this one has 0.5")
-        refused(["compress", "quantize", folder / "sparse.safetensors", "--out", folder / "x.safetensors", "--scheme", "qat"], "lacks its zeros", "prune weight:0.5")
+        refused(["compress", "quantize", folder / "run", "--out", folder / "x.safetensors", "--scheme", "qat", *four, "--steps", "200",
+                 "--lr", "0.5"], "holds another run", "--lr 0.01 where this one has 0.5")
+        refused(["compress", "quantize", folder / "sparse.safetensors", "--out", folder / "x.safetensors", "--scheme", "qat"], "lacks its zeros",
+                "prune weight:0.5")
         refused(["compress", "quantize", folder / "run", "--out", folder / "x.safetensors", "--report", folder / "run" / "config.toml"], "ends in .html")
         refused(["compress", "quantize", folder / "exact.safetensors", "--out", folder / "exact.safetensors"], "is the file that is read")
         check(not (folder / "x.safetensors").exists() and not (folder / "half").exists(), sorted(folder.iterdir()))
@@ -216,7 +231,8 @@ def test_training_with_rounded_weights():
 def test_two_at_once_and_a_training_without_checkpoint():
     with Folder() as folder:
         train(folder / "run", *CNN)
-        command = ["compress", "quantize", folder / "run", "--scheme", "qat", "--steps", "1000000", "--run", folder / "tuned", "--out", folder / "x.safetensors"]
+        command = ["compress", "quantize", folder / "run", "--scheme", "qat", "--steps", "1000000", "--run", folder / "tuned",
+                   "--out", folder / "x.safetensors"]
         first = start(command)
         wait_for(lambda: (folder / "tuned" / "metrics.jsonl").exists() and steps_in(folder / "tuned") > 3, "the training")
         inode = (folder / "tuned").stat().st_ino

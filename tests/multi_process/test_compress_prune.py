@@ -6,7 +6,8 @@ from support import Folder, check, finish, kill_session, main, run_ok, start, st
 from test_compress import CNN, TEXT, header_of, state_of
 from test_use_model import lines_of, refused, train
 
-RESNET = ["--model", "resnet8:width=8", "--data", "synthetic:3x12x12,classes=4,samples=600,noise=2", "--global-batch", "32", "--lr", "0.05", "--steps", "20", "--eval-every", "20"]
+RESNET = ["--model", "resnet8:width=8", "--data", "synthetic:3x12x12,classes=4,samples=600,noise=2", "--global-batch", "32", "--lr", "0.05",
+          "--steps", "20", "--eval-every", "20"]
 
 
 def pruned(source, out, *options, **more):
@@ -86,7 +87,8 @@ def test_a_kill_loses_nothing():
             wait_for(lambda: (cut / "checkpoints/latest").exists() and steps_in(cut) >= 90, "some steps", timeout=60)
             os.kill(victim.pid, signal.SIGKILL)  # The training goes with it.
             victim.communicate()
-            wait_for(lambda: not [line for line in os.popen("ps -eo args").read().splitlines() if str(cut) in line and "ps -eo" not in line], "the training ends")
+            wait_for(lambda: not [line for line in os.popen("ps -eo args").read().splitlines() if str(cut) in line and "ps -eo" not in line],
+                     "the training ends")
             check(steps_in(cut) < 800 and not (folder / "a.safetensors").exists(), steps_in(cut))
             # A pointer that is lost, or names nothing (a symbolic link, as it was before), makes no checkpoint less.
             latest = cut / "checkpoints/latest"
@@ -105,7 +107,8 @@ def test_transformers():
         last, layers = pruned(folder / "run", folder / "m.safetensors", "--sparsity", "0.5", "--workers", "2", "--layout", "pp=2,microbatches=2")
         check(0.4 < layers["block1"]["sparsity"] < 0.8 and layers["embedding"]["sparsity"] == 0, layers)
         check(run_ok(["evaluate", folder / "m.safetensors", "--json"])[-1]["loss"] == last["val_loss"], last)
-        refused(["compress", "prune", folder / "run", "--granularity", "channel", "--out", folder / "c.safetensors"], "model transformer", "cnn, fc, resnet8, vgg11")
+        refused(["compress", "prune", folder / "run", "--granularity", "channel", "--out", folder / "c.safetensors"], "model transformer",
+                "cnn, fc, resnet8, vgg11")
 
 
 def test_what_is_refused():
@@ -122,7 +125,8 @@ def test_what_is_refused():
         # Files beside what a verb makes stay, whatever they are called.
         for name in ("o.initial.safetensors", "m.safetensors.attempt.safetensors"):
             run_ok(["checkpoint", "export", folder / "run", "--out", folder / name])
-        refused(["compress", "prune", folder / "o.initial.safetensors", "--granularity", "channel", "--run", folder / "o", "--out", out], "another file has that name")
+        refused(["compress", "prune", folder / "o.initial.safetensors", "--granularity", "channel", "--run", folder / "o", "--out", out],
+                "another file has that name")
         refused(["compress", "search", folder / "none", "--max-bytes", "100000", "--out", out], "does not exist")
         check(header_of(folder / "o.initial.safetensors") == header_of(folder / "m.safetensors.attempt.safetensors"), "both are there")
         for name in ("o.initial.safetensors", "m.safetensors.attempt.safetensors"):

@@ -125,7 +125,7 @@ def test_what_does_not_go_with_labels_is_refused():
         labels = ["train", *skies(folder, "--steps", "1", "--run", folder / "run")]
         refused([*labels, "--label-smoothing", "0.1"], "trains on the loss binary")
         refused([*labels, "--loss", "mse"], "is not for labels", "use binary")
-        refused([*labels, "--metrics", "f1"], "f1 is of classes, and these data have labels; for these data there is none but what COHORT_METRIC registers")
+        refused([*labels, "--metrics", "f1"], "f1 is for classes, and these data have labels; for these data there are only metrics that COHORT_METRIC registers")
         refused([*labels, "--goal", "val_precision<0.5"], "higher is better for a precision; use val_precision>0.5")
         refused(["train", "--model", "fc:hidden=4", "--data", "synthetic:7,samples=40", "--global-batch", "8", "--steps", "1", "--goal", "val_precision>0.5", "--run", folder / "run"], "an average precision is of labels (task=labels)", "use val_error")
         run_ok(["train", "--model", "fc:hidden=4", "--data", "synthetic:7,samples=40", "--global-batch", "8", "--steps", "1", "--run", folder / "teacher"])

@@ -12,7 +12,8 @@ TEXT = ["--plugin", PLUGIN, "--data", "synthetic:text", "--context", "12", "--gl
 
 
 def bitwise(arguments, layouts):
-    lines = [line for line in run_ok(["verify", *arguments, "--layouts", ";".join(layouts), "--steps", "2", "--json"], timeout=300) if line["event"] == "verify"]
+    lines = [line for line in run_ok(["verify", *arguments, "--layouts", ";".join(layouts), "--steps", "2", "--json"], timeout=300)
+             if line["event"] == "verify"]
     check(len(lines) == len(layouts), lines)
     for layout, line in zip(layouts, lines):
         check(line["verdict"] == "same" and line["strict"] == "bitwise" and line["suspects"] == [], f"{arguments} {layout}: {line}")
@@ -44,9 +45,11 @@ def test_a_module_of_one_piece_goes_on_from_its_checkpoint():
 
 
 def test_what_cannot_be_cut_or_divided_is_refused_with_what_to_return():
-    err = refused("train", ["--model", "plain", *IMAGES, "--layout", "pp=2,microbatches=2", "--steps", "2"], "pp=2 cannot cut plain", "torch::nn::Sequential or a cohort::LayerGraph")
+    err = refused("train", ["--model", "plain", *IMAGES, "--layout", "pp=2,microbatches=2", "--steps", "2"], "pp=2 cannot cut plain",
+                  "torch::nn::Sequential or a cohort::LayerGraph")
     check(err.count("cannot cut") == 1, f"one line, not one a rank:\n{err}")
-    err = refused("train", ["--model", "plain", *IMAGES, "--layout", "tp=2", "--steps", "2"], "tp=2 divides no layer of plain", "torch::nn::Sequential or a cohort::LayerGraph")
+    err = refused("train", ["--model", "plain", *IMAGES, "--layout", "tp=2", "--steps", "2"], "tp=2 divides no layer of plain",
+                  "torch::nn::Sequential or a cohort::LayerGraph")
     check(err.count("divides no layer") == 1, f"one line, not one a rank:\n{err}")
 
 
@@ -80,13 +83,15 @@ def test_an_output_that_is_no_scores_has_no_error():
         code, out, err = run(["train", "--model", "regression", *IMAGES, "--steps", "4", "--run", folder / "plain"])
         check(code == 0 and "accuracy" not in err and "nan" not in err.lower(), f"{code}\n{out}{err}")
         for layout in ("single", "dp=2", "pp=2,microbatches=2"):
-            refused("train", ["--model", "regression", *IMAGES, "--steps", "4", "--layout", layout, "--goal", "val_error<0.1", "--run", folder / "goal"], "--goal val_error<0.1", "use val_loss")
+            refused("train", ["--model", "regression", *IMAGES, "--steps", "4", "--layout", layout, "--goal", "val_error<0.1",
+                              "--run", folder / "goal"], "--goal val_error<0.1", "use val_loss")
             check(not (folder / "goal").exists(), f"{layout}: a folder is left of a goal that was refused")
 
 
 def test_a_mistake_in_a_model_is_named_in_one_line():
     for wrong, data, *parts in (
-        ("width", IMAGES, "layer 'output' (linear), with weight (4, 31) float32", "failed on the output of layer 'activation', (", ", 32) float32; make the sizes", "mat1 and mat2"),
+        ("width", IMAGES, "layer 'output' (linear), with weight (4, 31) float32", "failed on the output of layer 'activation', (",
+         ", 32) float32; make the sizes", "mat1 and mat2"),
         ("classes", IMAGES, "the loss got the target ", "has scores of 2 classes, 0 to 1; let the last layer", "options.data().num_classes"),
         ("detached", IMAGES, "its output, (", "is detached from its weights", "no detach()"),
         ("loss", IMAGES, "the model's own loss is detached from the output, ("),
@@ -95,13 +100,15 @@ def test_a_mistake_in_a_model_is_named_in_one_line():
     ):
         for layout in ("single", "dp=2", "pp=2,microbatches=2"):
             with Folder() as folder:
-                err = refused("train", ["--model", f"wrong:wrong={wrong}", *data, "--steps", "2", "--layout", layout, "--run", folder / "run"], "model wrong: ", *parts)
+                err = refused("train", ["--model", f"wrong:wrong={wrong}", *data, "--steps", "2", "--layout", layout, "--run", folder / "run"],
+                              "model wrong: ", *parts)
                 errors = [line for line in err.splitlines() if "model wrong: " in line]
                 check(len(errors) == 1 and "Exception raised" not in err and "frame #" not in err, f"{wrong}, {layout}:\n{err}")
 
 
 def test_a_model_with_nothing_to_train_is_refused_and_leaves_no_folder():
-    for wrong, part in (("bare", "model wrong has no parameters, so there is nothing to train"), ("frozen", "model wrong has no parameter that trains: hidden.weight and all others of its 4 are frozen")):
+    for wrong, part in (("bare", "model wrong has no parameters, so there is nothing to train"),
+                        ("frozen", "model wrong has no parameter that trains: hidden.weight and all others of its 4 are frozen")):
         for layout in ("single", "dp=2", "pp=2,microbatches=2"):
             with Folder() as folder:
                 err = refused("train", ["--model", f"wrong:wrong={wrong}", *IMAGES, "--steps", "2", "--layout", layout, "--run", folder / "run"], part)

@@ -33,7 +33,8 @@ def test_the_sparsity_is_reached_on_every_layout_by_the_same_weights():
     with Folder() as folder:
         for how, part in (("weight:0.9:uniform", 0.9), ("2:4", 0.5), ("weight:0.8", 0.8)):
             masks = {}
-            for name, layout in {"one": [], "dp": ["--workers", 2], "private": ["--workers", 2, "--weights", "private"], "zero1": ["--workers", 2, "--layout", "zero=1"], "zero2": ["--workers", 3, "--layout", "zero=2"],
+            for name, layout in {"one": [], "dp": ["--workers", 2], "private": ["--workers", 2, "--weights", "private"],
+                                 "zero1": ["--workers", 2, "--layout", "zero=1"], "zero2": ["--workers", 3, "--layout", "zero=2"],
                                  "zero3": ["--workers", 3, "--layout", "zero=3"], "pp": ["--workers", 2, "--layout", "pp=2,microbatches=2"]}.items():
                 run = folder / f"{name}-{part}"
                 trained(run, *CNN, *layout, "--prune", how, "--steps", 12)
@@ -51,7 +52,8 @@ def test_the_sparsity_is_reached_on_every_layout_by_the_same_weights():
                 if how == "weight:0.8":
                     wanted = shared_sparsity({"conv2.weight": (8, 4, 5, 5), "hidden.weight": (16, 32), "output.weight": (4, 16)}, 0.8)
                     found = {tensor: len(masks[name][tensor]) for tensor in PRUNED}
-                    check(all(abs(found[tensor] - wanted[tensor]) < 1 for tensor in PRUNED) and abs(sum(found.values()) - 0.8 * (800 + 512 + 64)) < 2, (name, found, wanted))
+                    check(all(abs(found[tensor] - wanted[tensor]) < 1 for tensor in PRUNED) and abs(sum(found.values()) - 0.8 * (800 + 512 + 64)) < 2,
+                          (name, found, wanted))
             # Sums over ranks and micro-batches differ in their last bits, so that a weight next to the threshold may be another one.
             for name, mask in masks.items():
                 differ = sum(len(set(mask[tensor]) ^ set(masks["one"][tensor])) for tensor in PRUNED)
@@ -62,7 +64,8 @@ def test_a_run_that_goes_on_prunes_what_it_would_have_pruned():
     with Folder() as folder:
         base = [*CNN, "--prune", "weight:0.8", "--checkpoint-every", 3]
         # A cut that is measured may fall elsewhere when it is measured again, and then the files hold other parts.
-        for name, layout in {"one": [], "dp": ["--workers", 2], "zero3": ["--workers", 2, "--layout", "zero=3"], "pp": ["--workers", 2, "--layout", "pp=2,microbatches=2,split=even"]}.items():
+        for name, layout in {"one": [], "dp": ["--workers", 2], "zero3": ["--workers", 2, "--layout", "zero=3"],
+                             "pp": ["--workers", 2, "--layout", "pp=2,microbatches=2,split=even"]}.items():
             trained(folder / f"{name}-whole", *base, *layout, "--steps", 12)
             victim = start(["train", *base, *layout, "--steps", 12, "--run", folder / f"{name}-killed", "--inject", "kill:0:7"])
             victim.communicate()
@@ -89,7 +92,8 @@ def same_files(one, other):
     check(all(first[key] == second[key] for key in first), [key for key in first if first[key] != second[key]])
     checked = 0
     for (file, key), data in first.items():
-        momentum = next((other for (name, tensor), other in first.items() if name == file and tensor.startswith("optimizer/") and tensor.removeprefix("optimizer/").startswith(key.removeprefix("model/").split("@")[0] + "/") and len(other) == len(data)), None)
+        momentum = next((other for (name, tensor), other in first.items() if name == file and tensor.startswith("optimizer/")
+                         and tensor.removeprefix("optimizer/").startswith(key.removeprefix("model/").split("@")[0] + "/") and len(other) == len(data)), None)
         if not key.startswith("model/") or momentum is None or not any(name in key for name in PRUNED):
             continue
         weights, velocity = (struct.unpack(f"<{len(x) // 4}f", x) for x in (data, momentum))
@@ -110,7 +114,8 @@ def test_trained_weights_are_pruned_from_the_first_step_and_zeros_stay():
 
 def test_transformers_and_frozen_layers():
     with Folder() as folder:
-        text = ["--model", "transformer:width=16,layers=1,heads=2", "--data", "synthetic:text,samples=64", "--context", "16", "--global-batch", "16", "--optimizer", "adamw", "--threads", "1"]
+        text = ["--model", "transformer:width=16,layers=1,heads=2", "--data", "synthetic:text,samples=64", "--context", "16", "--global-batch", "16",
+                "--optimizer", "adamw", "--threads", "1"]
         for number, layout in enumerate(([], ["--workers", 2, "--layout", "zero=2"])):
             trained(folder / f"run{number}", *text, *layout, "--freeze", "output", "--prune", "weight:0.75:uniform", "--steps", 8)
             for name, entry in tensors(folder, folder / f"run{number}").items():
@@ -128,7 +133,8 @@ def test_what_is_refused():
         refused([*base, "weight:0.5", "--workers", 2, "--layout", "tp=2"], "--prune weight:0.5 with tp is not supported", "zero=1 to 3")
         for sync in ("local:2", "diloco:2", "async", "stale:1", "queue"):
             refused([*base, "weight:0.5", "--workers", 2, "--layout", f"sync={sync}"], "--prune weight:0.5 with sync=")
-        refused(["train", "--model", "fc:hidden=7,layers=2", "--data", "synthetic:1x3x3,classes=4,samples=330", "--global-batch", 10, "--steps", 2, "--run", folder / "new", "--prune", "2:4"], "no matrix to prune",
+        refused(["train", "--model", "fc:hidden=7,layers=2", "--data", "synthetic:1x3x3,classes=4,samples=330", "--global-batch", 10, "--steps", 2,
+                 "--run", folder / "new", "--prune", "2:4"], "no matrix to prune",
                 "9 columns, no multiple of 4")
         check(not (folder / "new").exists(), "a refused run leaves no folder")
 

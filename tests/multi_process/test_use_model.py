@@ -1,5 +1,5 @@
-"""Using what was trained: evaluate says what the training said, whatever the layout was; exported files are used alike in C++ and Python; answers and text; every
-bad input is refused in one line and prints nothing."""
+"""Using trained models: evaluate prints what the training printed, under every layout; exported files work alike in C++ and Python; predictions
+and generated text; every bad input is refused in one line and prints nothing."""
 import gzip
 import json
 import os
@@ -11,7 +11,8 @@ import sys
 from support import COHORT, Folder, TINY, check, checkpoint_of, main, run, run_ok, skip
 
 PICTURES = ["--data", "synthetic:1x8x8,classes=4,samples=330,noise=3", "--global-batch", "32"]
-TEXT = ["--model", "transformer:width=16,layers=2,heads=2", "--data", "synthetic:text,samples=120", "--context", "24", "--global-batch", "16", "--sample-bytes", "0"]
+TEXT = ["--model", "transformer:width=16,layers=2,heads=2", "--data", "synthetic:text,samples=120", "--context", "24", "--global-batch", "16",
+        "--sample-bytes", "0"]
 
 
 def train(folder, *arguments):
@@ -42,7 +43,8 @@ def refused(arguments, *parts, code=2, **options):
 LAYOUTS = [
     (["--model", "cnn:width=0.125", *PICTURES], 0),
     (["--model", "cnn:width=0.125", *PICTURES, "--workers", "3", "--precision", "bf16"], 0),
-    (["--model", "vgg11:width=2,hidden=8,norm=batch", "--data", "synthetic:1x16x16,classes=4,samples=330,noise=3", "--global-batch", "32", "--workers", "2", "--layout", "zero=3", "--sync-batch-norm"], 0),
+    (["--model", "vgg11:width=2,hidden=8,norm=batch", "--data", "synthetic:1x16x16,classes=4,samples=330,noise=3", "--global-batch", "32",
+      "--workers", "2", "--layout", "zero=3", "--sync-batch-norm"], 0),
     (["--model", "fc:hidden=16,layers=2", *PICTURES, "--workers", "4", "--layout", "dp=2,pp=2,microbatches=2"], 0),
     ([*TEXT, "--workers", "2", "--layout", "tp=2"], 1e-5),
     (["--model", "fc:hidden=16", *PICTURES, "--workers", "2", "--layout", "sync=local:4"], 0),
@@ -139,7 +141,8 @@ def test_a_model_of_a_plug_in_needs_it():
 
 def test_exported_files():
     with Folder() as folder:
-        lines = train(folder / "run", "--model", "mlp-small", "--data", "synthetic:1x28x28,samples=512,noise=4", "--global-batch", "32", "--steps", "30", "--eval-every", "10",
+        lines = train(folder / "run", "--model", "mlp-small", "--data", "synthetic:1x28x28,samples=512,noise=4", "--global-batch", "32",
+                      "--steps", "30", "--eval-every", "10",
                       "--lr", "0.05")
         best = min(lines_of(lines, "eval"), key=lambda line: line["val_loss"])
         for name in ("m.onnx", "m.pt", "m.pth", "m.bin", "m"):
@@ -206,7 +209,8 @@ def test_best_and_patience():
 def test_what_has_ended_goes_on_for_something_else_alone():
     with Folder() as folder:
         tiny, reached = ["--model", "fc:hidden=8", "--data", "synthetic:1x8x8,classes=4,samples=300", "--global-batch", 32], {}
-        for name, options in (("goal", ["--lr", 0.5, "--steps", 400, "--eval-every", 5, "--goal", "val_loss<0.5"]), ("patience", ["--lr", 0.5, "--optimizer", "adam", "--steps", 4000, "--eval-every", 2, "--patience", 2])):
+        for name, options in (("goal", ["--lr", 0.5, "--steps", 400, "--eval-every", 5, "--goal", "val_loss<0.5"]),
+                              ("patience", ["--lr", 0.5, "--optimizer", "adam", "--steps", 4000, "--eval-every", 2, "--patience", 2])):
             done = reached[name] = lines_of(train(folder / name, *tiny, *options), "done")[0]
             check(done["reason"] == name, done)
             before = checkpoint_of(folder / name)
@@ -222,19 +226,24 @@ def test_what_has_ended_goes_on_for_something_else_alone():
 
 def test_a_reader_that_leaves_ends_no_training():
     with Folder() as folder:
-        words = " ".join(map(str, ["train", "--model", "fc:hidden=8", "--data", "synthetic:1x8x8,classes=4,samples=300", "--steps", 300, "--checkpoint-every", "end", "--json"]))
+        words = " ".join(map(str, ["train", "--model", "fc:hidden=8", "--data", "synthetic:1x8x8,classes=4,samples=300", "--steps", 300,
+                                   "--checkpoint-every", "end", "--json"]))
         for workers in (1, 2):
             place = folder / f"run{workers}"
-            piped = subprocess.run(["bash", "-c", f"({COHORT} {words} --workers {workers} --run {place}; echo code $? >&2) | head -2 >/dev/null"], capture_output=True, text=True, timeout=120)
+            piped = subprocess.run(["bash", "-c", f"({COHORT} {words} --workers {workers} --run {place}; echo code $? >&2) | head -2 >/dev/null"],
+                                   capture_output=True, text=True, timeout=120)
             check("code 0" in piped.stderr and "cannot write the lines of --json" in piped.stderr, piped.stderr)
-            check(json.loads((place / "metrics.jsonl").read_text().splitlines()[-1])["event"] == "done" and (place / "checkpoints/latest").exists(), piped.stderr)
+            check(json.loads((place / "metrics.jsonl").read_text().splitlines()[-1])["event"] == "done" and (place / "checkpoints/latest").exists(),
+                  piped.stderr)
 
 
 def test_workers_that_do_not_wait_lose_patience_too():
     with Folder() as folder:
-        for name, layout in (("real", ["--workers", "2", "--layout", "sync=async"]), ("virtual", ["--layout", "sync=async", "--virtual", "workers=3,compute=1"]),
+        for name, layout in (("real", ["--workers", "2", "--layout", "sync=async"]),
+                             ("virtual", ["--layout", "sync=async", "--virtual", "workers=3,compute=1"]),
                              ("local", ["--workers", "2", "--layout", "sync=local:5"])):
-            lines = train(folder / name, "--model", "fc:hidden=64", "--data", "synthetic:1x8x8,classes=4,samples=330,noise=6", "--global-batch", "32", "--lr", "0.5",
+            lines = train(folder / name, "--model", "fc:hidden=64", "--data", "synthetic:1x8x8,classes=4,samples=330,noise=6", "--global-batch", "32",
+                          "--lr", "0.5",
                           "--eval-every", "5", "--steps", "400", "--patience", "3", *layout)
             evals, done = lines_of(lines, "eval"), lines[-1]
             best = min(evals, key=lambda line: line["val_loss"])
@@ -293,10 +302,13 @@ def test_predict_pictures_and_text():
         three = run_ok(["predict", folder / "run", pictures, "--top", 3, "--json"])
         for line, answer in zip(three, answers, strict=True):
             odds = [one["probability"] for one in line["classes"]]
-            check(line["classes"][0] == {key: answer[key] for key in ("class", "probability")} and odds == sorted(odds, reverse=True) and len({one["class"] for one in line["classes"]}) == 3, line)
+            check(line["classes"][0] == {key: answer[key] for key in ("class", "probability")} and odds == sorted(odds, reverse=True)
+                  and len({one["class"] for one in line["classes"]}) == 3, line)
         first = run_ok(["predict", folder / "run", pictures, "--top", 3]).splitlines()[:2]
-        check(first[0] == "input,class,probability,class_2,probability_2,class_3,probability_3" and [float(number) for number in first[1].split(",")[2::2]] == [one["probability"] for one in three[0]["classes"]], first)
-        check(abs(sum(one["probability"] for one in run_ok(["predict", folder / "run", pictures, "--top", 99, "--json"])[0]["classes"]) - 1) < 1e-9, "all of them, and no more")
+        check(first[0] == "input,class,probability,class_2,probability_2,class_3,probability_3"
+              and [float(number) for number in first[1].split(",")[2::2]] == [one["probability"] for one in three[0]["classes"]], first)
+        check(abs(sum(one["probability"] for one in run_ok(["predict", folder / "run", pictures, "--top", 99, "--json"])[0]["classes"]) - 1) < 1e-9,
+              "all of them, and no more")
         check(run_ok(["predict", folder / "run", pictures, pictures, "--json"])[60:] == answers, "in the order of the inputs")
         refused(["predict", folder / "run"], "what is to be predicted?")
         refused(["predict", folder / "run", pictures, folder / "none.png"], "none.png does not exist")
@@ -304,7 +316,7 @@ def test_predict_pictures_and_text():
         refused(["predict", folder / "run", pictures, data / "train-labels-idx1-ubyte"], "train-labels-idx1-ubyte")
         write_idx(data, "large", 2, 9, 5)
         refused(["predict", folder / "run", pictures, data / "large-images-idx3-ubyte"], "[1, 9, 9]", "[1, 8, 8]")
-        refused(["sample", folder / "run"], "is no model of text")
+        refused(["sample", folder / "run"], "is not a model of text")
 
         train(folder / "text", *TEXT, "--steps", "20")
         answers = run_ok(["predict", folder / "text", "ab", "a" * 30, "--json"])
@@ -324,7 +336,8 @@ def test_predict_rows_and_tensors():
         table = folder / "rows.csv"
         rows = [(i % 17 / 4, i % 13, ("red", "green")[i % 2], 3 * (i % 17 / 4) - i % 13 + 5 * (i % 2)) for i in range(220)]
         table.write_text("a,b,colour,y\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
-        train(folder / "run", "--model", "fc:hidden=32", "--data", f"csv:{table},target=y,task=regression", "--global-batch", "20", "--steps", "120", "--optimizer", "adam", "--lr", "0.01")
+        train(folder / "run", "--model", "fc:hidden=32", "--data", f"csv:{table},target=y,task=regression", "--global-batch", "20", "--steps", "120",
+              "--optimizer", "adam", "--lr", "0.01")
         answers = run_ok(["predict", folder / "run", table, "--json"])
         check([line["input"] for line in answers[:2]] == [f"{table}:2", f"{table}:3"] and len(answers) == 220, answers[:2])
         # In the units of the data; and as far from the truth as evaluate says.
@@ -348,7 +361,8 @@ def test_predict_rows_and_tensors():
         there = evaluated(folder / "run", "--data", f"csv:{moved},target=y,task=regression", "--split", "all")["error"]
         far = (sum((line["value"] - y - 10) ** 2 for line, y in zip(answers, truth)) / 220) ** 0.5
         check(abs(far / deviation - there) < 1e-4 * there, (far, deviation, there))
-        for text, part in (("a,b,colour\n1,2,red\n1,x,red\n", "bad.csv:3"), ("a,b\n1,2\n", "colour"), ("a,b,colour\n1,2,blue\n", "blue"), ("a,b,colour\n", "no row")):
+        for text, part in (("a,b,colour\n1,2,red\n1,x,red\n", "bad.csv:3"), ("a,b\n1,2\n", "colour"), ("a,b,colour\n1,2,blue\n", "blue"),
+                           ("a,b,colour\n", "no row")):
             (folder / "bad.csv").write_text(text)
             refused(["predict", folder / "run", table, folder / "bad.csv"], part)
         refused(["evaluate", folder / "run", "--data", "synthetic:3,classes=2"], "[3]")
@@ -375,7 +389,8 @@ def test_sample():
             check(greedy == sample("--prompt", "the", "--bytes", "40", "--top-k", "1", "--seed", "9"), "the likeliest, each time")
             check(greedy.startswith(sample("--prompt", "the", "--bytes", "10", "--temperature", "0")), "byte after byte")
             # Only the last bytes of a long prompt are seen.
-            check(sample("--prompt", "x" * 50 + "a" * 24, "--bytes", "8", "--temperature", "0") == sample("--prompt", "a" * 24, "--bytes", "8", "--temperature", "0"), "context")
+            check(sample("--prompt", "x" * 50 + "a" * 24, "--bytes", "8",
+                         "--temperature", "0") == sample("--prompt", "a" * 24, "--bytes", "8", "--temperature", "0"), "context")
             check(len(set(sample("--prompt", "the", "--bytes", "60", "--top-k", "2", "--temperature", "50"))) > 1, "two bytes at least are drawn")
             check(sample("--bytes", "9") == sample("--bytes", "9", "--prompt", "\n"), "no prompt is a line feed")
         out = subprocess.run([COHORT, "sample", folder / "run", "--prompt", "the", "--bytes", "40", "--temperature", "0"], capture_output=True)

@@ -64,7 +64,7 @@ def test_what_is_no_text_and_no_vocabulary_is_refused():
         lines[-1] = "122 122"  # As many pieces, and another last one.
         (folder / "v").write_text("\n".join(lines) + "\n")
         code, _, err = run(["evaluate", folder / "run"])
-        check(code == 2 and "other pieces of words than the training" in err, (code, err))
+        check(code == 2 and "another vocabulary than the training" in err, (code, err))
 
 
 def test_a_run_whose_vocabulary_was_moved_goes_on_with_its_new_place():

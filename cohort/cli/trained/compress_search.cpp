@@ -81,7 +81,7 @@ class Search {
     of_model.positional = {model};
     const TrainedFile file = open_trained(of_model, "compress search");
     check_is_another(file, out_);
-    check_not_compressed(file);
+    check_not_compressed(file, /*allow_sparse=*/true);
     DataDescription trained;
     const DataSet data = data_of_trained(of_model, file, trained);
     check_same_kind(trained, data);

@@ -66,7 +66,7 @@ int train_student(const Arguments& arguments, const Config& student) {
   Arguments training;
   training.config = student;
   training.given = student.given;
-  if (has_begun(student)) {
+  if (find_fine_tuning(student) != FineTuningState::kNew) {
     training.given = arguments.given;
     training.given.insert({"model", "teacher", "run", "resume"});
     find_setting("resume")->set(training.config, "true");

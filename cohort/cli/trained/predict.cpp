@@ -99,7 +99,7 @@ int run_predict(const Arguments& arguments) {
     fail(ErrorCode::kBadInput, "predict: what is to be predicted? Give one INPUT or more behind ", file.given(),
          "; see `cohort predict -h`");
   const DataDescription description = description_of(file);
-  InputStream stream(description, {arguments.positional.begin() + 1, arguments.positional.end()}, std::cin);
+  const InputSource next_input = open_inputs(description, {arguments.positional.begin() + 1, arguments.positional.end()}, std::cin);
   Predictor predictor(file, description, arguments.config.threads);
   const auto batch = static_cast<size_t>(arguments.integer_option("batch", 64, 1, 1'000'000));
   if ((description.regression || description.labels) && arguments.options.contains("top"))
@@ -116,7 +116,7 @@ int run_predict(const Arguments& arguments) {
     }
     inputs.clear();
   };
-  for (NamedInput input; stream.next(input);) {
+  for (NamedInput input; next_input(input);) {
     inputs.push_back(std::move(input));
     if (inputs.size() == batch) predict();
   }

@@ -56,7 +56,7 @@ int run_prune(const Arguments& arguments) {
   check_compressed_name(out);
   check_is_another(file, out);
   check_compression_report(arguments);
-  check_can_be_pruned(file);
+  check_not_compressed(file, /*allow_sparse=*/false);
   DataDescription trained;
   const DataSet data = data_of_trained(arguments, file, trained);
   check_same_kind(trained, data);

@@ -1,13 +1,15 @@
-// Symmetric uniform quantisation of rows (Krishnamoorthi 2018, "Quantizing deep convolutional networks for efficient inference", section
-// 2.2). Of a row w of output channel r, or a group of its columns:
+// Codes: symmetric uniform quantisation of rows (Krishnamoorthi 2018, "Quantizing deep convolutional networks for efficient inference",
+// section 2.2). For a row w of output channel r, or a group of its columns:
 //
-//   scale = max |w| / L,  code = round(w / scale)   L = 127 of 8 bits, 7 of 4 bits; round to even
+//   scale = max |w| / L,  code = round(w / scale)   L = 127 with 8 bits, 7 with 4 bits; round to even
 //
-// so |w - scale * code| <= scale / 2. -128 (-8) is not used: the range is the same on both sides. A row of zeros has the scale 1. Bytes of
-// 4 bits hold code + 8, the even column in the low half; an odd last column is followed by the code 0. Cost: two passes.
+// so |w - scale * code| <= scale / 2. -128 (-8) is not used, so the range is symmetric. A row of zeros has the scale 1. Bytes of 4-bit
+// codes hold code + 8, the even column in the low half; an odd last column is followed by the code 0. Cost: two passes.
+//
+// Sparse: a bitmap and the numbers that are not zero: 1 bit an element and 32 a number, so with a fraction s of zeros 1 - s + 1/32 of the
+// bytes. Indices (as in compressed sparse rows) take 16 or 32 bits a number and pay only above about 94 % of zeros. Cost: one pass.
 #include "cohort/infer/compressed/coded_tensor.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
@@ -62,19 +64,16 @@ at::Tensor decode_rows(const Codes& codes, const CodedTensor& how) {
 Codes read_codes(const std::string& name, const CodedTensor& how, const ReadTensor& read) {
   std::vector<int64_t> shape = how.shape;
   if (how.bits == 4) shape = {how.rows(), (how.columns() + 1) / 2};
-  // The scales first: they are small, and a file that lacks them is found before the codes are read.
+  // Scales first: they are small, and a file without them is refused before the codes are read.
   const std::vector<int64_t> scale_shape = {how.rows(), how.groups()};
   Codes codes{.codes = {}, .scales = at::empty(scale_shape, at::kFloat)};
   read(name + ".scale", DType::kF32, scale_shape, codes.scales.data_ptr());
   if (!(at::isfinite(codes.scales) & (codes.scales > 0)).all().item<bool>())
-    fail(ErrorCode::kBadInput, "tensor ", quote_text(name + ".scale"), " has a scale that is no positive number; the file is damaged");
+    fail(ErrorCode::kBadInput, "tensor ", quote_text(name + ".scale"), " has a scale that is not positive and finite; the file is damaged");
   codes.codes = at::empty(shape, how.bits == 8 ? at::kChar : at::kByte);
   read(name, how.bits == 8 ? DType::kI8 : DType::kU8, shape, codes.codes.data_ptr());
   return codes;
 }
-
-// A bitmap and the numbers it stands for: 1 bit an element and 32 a number that is not zero, so with a part s of zeros 1 - s + 1/32 of the
-// bytes. Indices (as in compressed sparse rows) take 16 or 32 bits a number and pay only above about 94 % of zeros. Cost: one pass.
 
 SparseValues encode_sparse(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.detach().contiguous().view({-1});

@@ -53,7 +53,7 @@ TEST_CASE("the bytes of four bits are as documented") {
   CHECK(zeros.scales.item<float>() == 1.0F);  // No division by zero.
 }
 
-TEST_CASE("a scale that is no positive number is refused") {
+TEST_CASE("a scale that is not positive is refused") {
   const CodedTensor how{.shape = {2, 2}};
   const auto with_scale = [&](float scale) {
     read_codes("w", how, [&](const std::string& name, DType, const std::vector<int64_t>&, void* destination) {

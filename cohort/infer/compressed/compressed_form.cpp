@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <set>
 #include <utility>
 
@@ -34,7 +33,7 @@ CodeScale scale_of(const JsonFields& fields, const char* key) {
   const int64_t zero_point = is_pair ? pair[1].get<int64_t>() : 0;
   // LibTorch's kernels take the scale as a float.
   if (!is_pair || !(scale > 1e-30 && scale < 1e30) || zero_point < 0 || zero_point > 255)
-    fields.refuse("expected [scale, zero point] in \"", key, "\": a number from 1e-30 to 1e30, and a whole one from 0 to 255");
+    fields.refuse("expected [scale, zero point] in \"", key, "\": a number from 1e-30 to 1e30, and an integer from 0 to 255");
   return {scale, zero_point};
 }
 
@@ -43,13 +42,9 @@ CompressedLayer layer_from_json(const Json& json, const std::string& where) {
   CompressedLayer layer;
   layer.name = fields.text("layer");
   const std::string& name = fields.text("form");
-  bool is_known = false;
-  for (const auto& [form, form_text] : kFormNames)
-    if (name == form_text) {
-      layer.form = form;
-      is_known = true;
-    }
-  if (!is_known) fields.refuse("\"form\" is ", quote_text(name), ", which this version does not know");
+  const auto known = std::find_if(kFormNames.begin(), kFormNames.end(), [&](const auto& row) { return row.second == name; });
+  if (known == kFormNames.end()) fields.refuse("\"form\" is ", quote_text(name), ", which this version does not know");
+  layer.form = known->first;
   layer.relu = flag(fields, "relu");
   layer.floats = flag(fields, "floats");
   if (layer.relu && layer.form != Form::kStatic && layer.form != Form::kSum) fields.refuse("a layer of form ", name, " has no \"relu\"");
@@ -65,7 +60,8 @@ CodedTensor tensor_from_json(const Json& json, const std::string& where) {
   const int64_t bits = fields.natural("bits"), num_elements = checked_num_elements(tensor.shape);
   if (bits != 8 && bits != 4 && bits != 32) fields.refuse("\"bits\" is ", bits, "; 8, 4 and 32 are known");
   tensor.bits = static_cast<int>(bits);
-  if (tensor.shape.size() < 2 || num_elements < 1) fields.refuse("\"shape\" is ", shape_text(tensor.shape), ", no matrix or kernel");
+  if (tensor.shape.size() < 2 || num_elements < 1)
+    fields.refuse("\"shape\" is ", shape_text(tensor.shape), ", which is not a matrix or kernel");
   if (bits == 32) {
     tensor.kept = fields.natural("kept");
     if (tensor.kept > num_elements) fields.refuse("\"kept\" is ", tensor.kept, ", of ", num_elements, " numbers");
@@ -125,13 +121,13 @@ CompressedForm compressed_form_from_json(const Json& json, const std::string& wh
   size_t index = 0;
   for (const Json& line : fields.array("layers", kMostLayers)) {
     form.layers.push_back(layer_from_json(line, concat(where, ", layer ", index++)));
-    if (!names.insert(form.layers.back().name).second) fields.refuse("layer ", quote_text(form.layers.back().name), " comes twice");
+    if (!names.insert(form.layers.back().name).second) fields.refuse("layer ", quote_text(form.layers.back().name), " occurs twice");
   }
   index = 0;
   for (const Json& line : fields.array("tensors", 10 * kMostLayers)) {
     const std::string place = concat(where, ", tensor ", index++);
     const std::string name = JsonFields(line, place).text("tensor");
-    if (!form.tensors.emplace(name, tensor_from_json(line, place)).second) fields.refuse("tensor ", quote_text(name), " comes twice");
+    if (!form.tensors.emplace(name, tensor_from_json(line, place)).second) fields.refuse("tensor ", quote_text(name), " occurs twice");
   }
   return form;
 }

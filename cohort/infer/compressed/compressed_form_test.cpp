@@ -43,7 +43,7 @@ TEST_CASE("a form is read as it was written") {
   CHECK(!CompressedForm{.method = "x", .layers = {}, .tensors = {{"w", form.tensors.at("conv.weight")}}}.is_exact());
 }
 
-TEST_CASE("what is no form is refused") {
+TEST_CASE("JSON that is not a form is refused") {
   const auto with = [](const std::string& part, const std::string& by) {
     std::string text = to_json(example()).dump();
     const size_t at = text.find(part);

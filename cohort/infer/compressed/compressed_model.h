@@ -1,5 +1,8 @@
 #pragma once
-// A model that computes as a compressed file says: LibTorch's int8 kernels as modules, and the layers that get them.
+// Models that compute in int8: LibTorch's int8 kernels as modules, and the replacement of a model's layers by them.
+//
+// Weights are int8 with a scale a row. Activations are unsigned codes of 7 bits: on CPUs without VNNI instructions pairs of products are
+// added in 16 bits, which 8-bit codes would overflow. So a file gives the same results everywhere.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/native/quantized/PackedParams.h>
@@ -7,7 +10,6 @@
 #include <torch/nn/modules/conv.h>
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "cohort/infer/compressed/coded_tensor.h"
@@ -17,30 +19,20 @@ namespace cohort {
 
 class LayerGraph;
 
-// LibTorch's int8 kernels as modules. Weights are int8 with a scale a row; inputs are unsigned codes of 7 bits, because on CPUs without
-// VNNI instructions pairs of products are added in 16 bits, which 8 bits overflow: so a file gives the same answers everywhere.
-
-/// Codes of activations go from 0 to this.
-inline constexpr int64_t kLargestActivationCode = 127;
-
-/// Whether this LibTorch has int8 kernels for this CPU. For a message that says what to do: check_int8_kernels().
-bool has_int8_kernels();
-/// Error(kBadInput) where it has none.
+/// Error(kBadInput) where this LibTorch has no int8 kernels for this CPU.
 void check_int8_kernels();
 
-/// `input` as int8 codes; itself where it is that already. Floats in: nearest code, ends clamped by the kernel's 8 bits.
+/// Nearest int8 codes of floats, clamped to 8 bits; int8 codes unchanged.
 at::Tensor to_int8(const at::Tensor& input, const CodeScale& scale);
-/// The floats that int8 codes stand for; itself where it is floats already.
-at::Tensor to_floats(const at::Tensor& input);
 
-/// {..., in} -> {..., out}. Not thread-safe, as all modules here.
+/// {..., in} -> {..., out}. Not thread-safe, like all modules here.
 class Int8Linear : public torch::nn::Module {
  public:
   /// codes {out, in} int8, a scale a row; `bias` {out} floats or undefined.
   Int8Linear(const Codes& weight, const at::Tensor& bias);
 
   at::Tensor forward_static(const at::Tensor& input, const CompressedLayer& how) const;
-  /// Scaled by the least and the largest number of `input`, all of the batch together.
+  /// Scales `input` by its minimum and maximum over the whole batch.
   at::Tensor forward_dynamic(const at::Tensor& input) const;
 
  private:
@@ -59,26 +51,23 @@ class Int8Conv2d : public torch::nn::Module {
   using Packed = c10::intrusive_ptr<ConvPackedParamsBase<2>>;
   const Packed& packed_for(const at::Tensor& input) const;
 
-  /// Of inputs of one size, and a number of threads; the newest first, never empty.
+  /// Packed for one input size and number of threads.
   struct Kernel {
     std::vector<int64_t> sizes;
     int threads;
     Packed packed;
   };
-  mutable std::vector<Kernel> kernels_;
+  mutable std::vector<Kernel> kernels_;  ///< Most recently used first; never empty.
 };
 
-/// Whether Int8Conv2d does what `conv` does: it pads with zeros, by a number of pixels that its options say.
+/// Whether Int8Conv2d can replace `conv`: it pads with zeros, by an explicit number of pixels.
 bool has_int8_kernel(const torch::nn::Conv2dImpl& conv);
 
 /// left + right, of int8 tensors.
 at::Tensor int8_sum(const at::Tensor& left, const at::Tensor& right, const CompressedLayer& how);
 
-// A model made to compute as a compressed file says, in memory or from a file.
-
-/// Layers of `model`, whose weights may be any, get the kernels of `form`, and all other tensors are read: what the file keeps as codes is
-/// decoded. The model is in eval mode then and has no weights that compute in int8 as floats: it can not be trained. Error(kBadInput) where
-/// form and model are not of one another.
+/// Replaces layers of `model`, whose weights may be any, by the int8 kernels of `form`, and reads all other tensors, decoding codes. The
+/// model is then in eval mode and, unless `form` is empty, cannot be trained. Error(kBadInput) where form and model do not belong together.
 void make_compressed(LayerGraph& model, const CompressedForm& form, const ReadTensor& read);
 
 }  // namespace cohort

@@ -23,7 +23,7 @@ struct Exact {
   }
 };
 
-/// The input's numbers after they became codes.
+/// The numbers that the codes of the input stand for.
 at::Tensor coded(const at::Tensor& input, const CodeScale& scale) {
   return (((input.to(at::kDouble) / scale.scale).round() + static_cast<double>(scale.zero_point)).clamp(0, 255) -
           static_cast<double>(scale.zero_point)) *
@@ -37,7 +37,7 @@ void check_codes(const at::Tensor& found, at::Tensor exact, const CompressedLaye
   if (how.relu) exact = exact.clamp_min(0);
   const at::Tensor wanted = coded(exact, how.output);
   CHECK((found.dequantize().to(at::kDouble) - wanted).abs().max().item<double>() <= 1.001 * how.output.scale);
-  // And nearly all are the very code.
+  // Nearly all codes are exact.
   const double same = ((found.dequantize().to(at::kDouble) - wanted).abs() < 0.5 * how.output.scale).to(at::kDouble).mean().item<double>();
   CHECK(same > 0.98);
 }
@@ -115,7 +115,7 @@ TEST_CASE("a convolution gives each input what a kernel of its own gives, whatev
     }
 }
 
-TEST_CASE("convolutions that have no kernel are told apart") {
+TEST_CASE("convolutions without a kernel are recognised") {
   CHECK(has_int8_kernel(torch::nn::Conv2dImpl(torch::nn::Conv2dOptions(1, 1, 3).padding(1))));
   CHECK_FALSE(has_int8_kernel(torch::nn::Conv2dImpl(torch::nn::Conv2dOptions(1, 1, 3).padding(torch::kSame))));
   CHECK_FALSE(has_int8_kernel(torch::nn::Conv2dImpl(torch::nn::Conv2dOptions(1, 1, 3).padding(1).padding_mode(torch::kReflect))));

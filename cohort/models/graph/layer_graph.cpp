@@ -12,24 +12,21 @@ namespace cohort {
 int LayerGraph::add_layer(const std::string& name, const std::string& kind, std::shared_ptr<torch::nn::Module> module, Function function,
                           std::vector<int> inputs) {
   const int index = static_cast<int>(layers_.size());
-  if (name.empty() || name.find('.') != std::string::npos) {
+  if (name.empty() || name.find('.') != std::string::npos)
     fail(ErrorCode::kBadInput, "layer ", index, ": the name '", name,
          "' must be non-empty and without dots (a dot separates layer and parameter)");
-  }
-  if (std::any_of(layers_.begin(), layers_.end(), [&](const Layer& layer) { return layer.name == name; })) {
+  if (std::any_of(layers_.begin(), layers_.end(), [&](const Layer& layer) { return layer.name == name; }))
     fail(ErrorCode::kBadInput, "layer ", index, ": the name '", name, "' is already taken by another layer of this model");
-  }
   if (!function) fail(ErrorCode::kBadInput, "layer '", name, "': it has no function");
-  if (inputs.empty()) inputs.push_back(index - 1);  // the layer before, and kInput for the first
+  if (inputs.empty()) inputs.push_back(index - 1);  // The layer before; kInput for the first.
   static_assert(kInput == -1, "the layer before the first one is the input");
   for (const int input : inputs) {
-    if (input < kInput || input >= index) {
-      fail(ErrorCode::kBadInput, "layer '", name, "': input ", input, " is no earlier layer (expected ", kInput,
+    if (input < kInput || input >= index)
+      fail(ErrorCode::kBadInput, "layer '", name, "': input ", input, " is not an earlier layer (expected ", kInput,
            " for the model's input, or 0 to ", index - 1, ")");
-    }
   }
   if (module) register_module(name, module);
-  last_use_.push_back(index);  // until somebody uses it
+  last_use_.push_back(index);  // Until a later layer reads it.
   for (const int input : inputs) {
     if (input != kInput) last_use_[static_cast<size_t>(input)] = index;
   }
@@ -67,7 +64,7 @@ at::Tensor LayerGraph::run_layer(size_t layer, const Inputs& inputs) const {
     fail(ErrorCode::kFailed, "layer '", one.name, "' is on another rank: a model that is cut into stages runs through its pipeline");
   try {
     if (!is_recomputed(layer)) return one.function(inputs);
-    // Copies, for the graph may have grown or gone before backward.
+    // Copies: the graph may change or be destroyed before backward.
     const auto run = [function = one.function, module = one.module](const Inputs& in) { return std::vector<at::Tensor>{function(in)}; };
     return recompute(run, inputs, one.module.get())[0];
   } catch (const std::exception& error) {
@@ -90,17 +87,13 @@ at::Tensor LayerGraph::forward(const at::Tensor& input) {
         continue;
       }
       at::Tensor& output = outputs[static_cast<size_t>(*source)];
-      // The last use takes the tensor; a layer may name one output twice.
+      // The last use moves the tensor; a layer may read one output twice.
       const bool is_last_use = last_use_[static_cast<size_t>(*source)] == static_cast<int>(i) &&
                                std::find(source + 1, layer.inputs.end(), *source) == layer.inputs.end();
-      if (is_last_use) {
-        arguments.push_back(std::move(output));
-      } else {
-        arguments.push_back(output);
-      }
+      arguments.push_back(is_last_use ? std::move(output) : output);
     }
     outputs[i] = run_layer(i, arguments);
-    arguments.clear();  // keeps its memory; frees what was used for the last time
+    arguments.clear();  // Frees tensors after their last use; keeps the capacity.
     if (last_use_[i] == static_cast<int>(i) && i + 1 < num_layers) outputs[i].reset();
   }
   return std::move(outputs.back());

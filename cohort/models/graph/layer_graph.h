@@ -1,6 +1,6 @@
 #pragma once
-// A model as named layers and the tensors between them. The graph is what the planner cuts into stages; as a module it is an ordinary
-// torch::nn::Module whose parameters have the layers' names ("conv1.weight").
+// A model as a graph of named layers, which the planner cuts into stages. It is an ordinary torch::nn::Module whose parameters have the
+// layers' names ("conv1.weight").
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -16,7 +16,7 @@
 
 namespace cohort {
 
-/// A torch::nn::ModuleHolder: what torch::nn::Linear and whatever TORCH_MODULE declares are.
+/// A torch::nn::ModuleHolder, such as torch::nn::Linear and all types that TORCH_MODULE declares.
 template <typename T>
 concept ModuleHandle = requires(const T& handle) { handle.ptr()->forward(at::Tensor()); };
 
@@ -25,15 +25,15 @@ class COHORT_API LayerGraph : public torch::nn::Module {
  public:
   using Inputs = std::vector<at::Tensor>;
   using Function = std::function<at::Tensor(const Inputs&)>;
-  /// One number, the mean over the samples that it is given: weighted by samples, losses of parts must add up to that of the whole.
+  /// One number, the mean over the given samples: losses of parts of a batch, weighted by samples, must add up to that of the batch.
   using Loss = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
   /// Index of a layer; kInput is the model's input.
   static constexpr int kInput = -1;
 
   struct Layer {
     std::string name;                           ///< Unique, no dots.
-    std::string kind;                           ///< "conv2d", "linear", "attention", ...: what a placement table is keyed by.
-    std::vector<int> inputs;                    ///< Layers whose outputs it takes, or kInput.
+    std::string kind;                           ///< "conv2d", "linear", "attention", ...: the key of placement tables.
+    std::vector<int> inputs;                    ///< Layers whose outputs it reads, or kInput.
     std::shared_ptr<torch::nn::Module> module;  ///< Null for layers without parameters or state.
     Function function;
   };
@@ -47,45 +47,45 @@ class COHORT_API LayerGraph : public torch::nn::Module {
     auto pointer = module.ptr();
     return add_layer(name, kind, pointer, [pointer](const Inputs& in) { return pointer->forward(in.at(0)); }, std::move(inputs));
   }
-  /// Adds a layer that is a plain function of its inputs (at::Tensor(const Inputs&)); it may not keep state between calls.
+  /// Adds a layer that is a plain function of its inputs (at::Tensor(const Inputs&)); it must not keep state between calls.
   template <typename F>
     requires(!ModuleHandle<F>)
   int add(const std::string& name, const std::string& kind, F function, std::vector<int> inputs = {}) {
     return add_layer(name, kind, nullptr, Function(std::move(function)), std::move(inputs));
   }
-  /// What both of the above do. Error(kBadInput) for a name that is taken, empty or holds a dot, and for an input that is no earlier layer.
+  /// Adds a layer from its parts. Error(kBadInput) for a name that is taken, empty or holds a dot, and for an input that is not an earlier
+  /// layer.
   int add_layer(const std::string& name, const std::string& kind, std::shared_ptr<torch::nn::Module> module, Function function,
                 std::vector<int> inputs);
 
   const std::vector<Layer>& layers() const { return layers_; }
   /// Runs every layer in order; frees an intermediate result after its last use. The last layer's output is the model's.
   at::Tensor forward(const at::Tensor& input);
-  /// One layer alone, as forward() does it: recomputed in backward where that was asked for. Error(kFailed) for one that was dropped;
-  /// Error(kBadInput) that names model, layer and inputs where LibTorch says that they do not fit (model_errors.h).
+  /// Runs one layer as forward() does, recomputed in backward where set_recompute() says so. Error(kFailed) for a layer that was dropped;
+  /// Error(kBadInput) that names model, layer and inputs where LibTorch refuses the shapes or types (model_errors.h).
   at::Tensor run_layer(size_t layer, const Inputs& inputs) const;
 
-  /// Which layers keep only their inputs for backward and run again there (recompute.h); empty for none. The numbers stay the same.
+  /// Layers that keep only their inputs for backward and run again there (recompute.h); empty for none. Results stay the same bit for bit.
   /// Error(kBadInput) unless there is one flag a layer.
   void set_recompute(std::vector<bool> layers);
   bool is_recomputed(size_t layer) const { return !recompute_.empty() && recompute_[layer]; }
-  /// Another module (null: the layer keeps its own) and function for a layer whose name, kind and inputs stay: how a rank gets its part of
-  /// it.
+  /// Replaces the module (unless null) and function of a layer, e.g. by this rank's shard; name, kind and inputs stay.
   void replace_layer(size_t index, std::shared_ptr<torch::nn::Module> module, Function function);
-  /// Forgets a layer's module and function, and with them their memory: another rank has it. Its place, name and kind stay.
+  /// Frees the module and function of a layer that another rank has; index, name and kind stay.
   void drop_layer(size_t index);
 
-  /// Since replace_layer() or drop_layer() took tensors of other ranks out of it, on this rank: it cannot be saved as a whole model then.
+  /// Whether tensors of other ranks were removed by replace_layer() or drop_layer(), so that it cannot be saved as a whole model.
   bool is_part() const { return is_part_; }
   void set_part() { is_part_ = true; }
-  /// torch::save, torch::load. Error(kBadInput) for a part, whose tensors are not the model's.
+  /// For torch::save and torch::load. Error(kBadInput) for a part of a model.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
-  /// What messages call it; the registry makes it "model NAME".
+  /// The name in messages; the registry sets "model NAME".
   const std::string& title() const { return title_; }
   void set_title(std::string title) { title_ = std::move(title); }
 
-  /// What is trained and evaluated in place of the cross-entropy of the output's last dimension; empty: that.
+  /// The loss of training and evaluation; empty: the cross-entropy over the output's last dimension.
   const Loss& loss() const { return loss_; }
   void set_loss(Loss loss, std::string name = "own") {
     loss_name_ = loss ? std::move(name) : "";
@@ -94,16 +94,16 @@ class COHORT_API LayerGraph : public torch::nn::Module {
   /// "own", "mse" where the data is a regression, "binary" where it has labels, or "": the cross-entropy.
   const std::string& loss_name() const { return loss_name_; }
 
-  /// Granularity of a model whose batch may not be divided at all (batch norm over the whole batch).
+  /// Granularity of a model whose batch must not be divided (batch norm over the whole batch).
   static constexpr int64_t kWholeBatch = INT64_C(1) << 40;
-  /// The smallest number of samples that may not be divided over ranks (the ghost-batch-norm group); 1 for most models.
+  /// Number of samples that must stay on one rank together (the ghost-batch-norm group); 1 for most models.
   int64_t sample_granularity() const { return sample_granularity_; }
   void set_sample_granularity(int64_t samples) { sample_granularity_ = samples; }
 
  private:
   std::vector<Layer> layers_;
-  std::vector<int> last_use_;    ///< Of each layer's output: the layer that reads it last, or itself when nobody does.
-  std::vector<bool> recompute_;  ///< One a layer, or empty; layers added later are not recomputed.
+  std::vector<int> last_use_;    ///< For each layer the last layer that reads its output, or itself where none does.
+  std::vector<bool> recompute_;  ///< One flag a layer, or empty.
   int64_t sample_granularity_ = 1;
   bool is_part_ = false;
   std::string title_ = "this model";

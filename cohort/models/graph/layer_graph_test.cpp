@@ -160,7 +160,7 @@ TEST_CASE("flags of recomputed layers: one a layer; off again; a layer added lat
   CHECK_FALSE(graph->is_recomputed(0));
 }
 
-TEST_CASE("what LibTorch does not take names model, layer, weights and inputs in one line; what a layer refuses itself stays") {
+TEST_CASE("errors of LibTorch name model, layer, weights and inputs in one line; a layer's own errors stay") {
   LayerGraph graph;
   const int hidden = graph.add("hidden", "linear", torch::nn::Linear(6, 5));
   graph.add("output", "linear", torch::nn::Linear(4, 3));
@@ -197,7 +197,7 @@ TEST_CASE("what LibTorch does not take names model, layer, weights and inputs in
   CHECK_THROWS_AS(own.run_layer(2, {}), c10::Error);
 }
 
-TEST_CASE("a layer that cannot be is refused with its name") {
+TEST_CASE("an invalid layer is refused with its name") {
   LayerGraph graph;
   graph.add("a", "shift", plus(1));
   const auto message = [&](const std::string& name, std::vector<int> inputs) -> std::string {
@@ -212,7 +212,7 @@ TEST_CASE("a layer that cannot be is refused with its name") {
   CHECK(message("a", {}) == "layer 1: the name 'a' is already taken by another layer of this model");
   CHECK(message("b.c", {}).find("without dots") != std::string::npos);
   CHECK(message("", {}).find("non-empty") != std::string::npos);
-  CHECK(message("b", {1}).find("layer 'b': input 1 is no earlier layer") != std::string::npos);
+  CHECK(message("b", {1}).find("layer 'b': input 1 is not an earlier layer") != std::string::npos);
   CHECK(message("b", {-2}).find("input -2") != std::string::npos);
   CHECK_THROWS_AS(graph.add_layer("b", "none", nullptr, nullptr, {}), cohort::Error);
   CHECK(graph.layers().size() == 1);

@@ -13,7 +13,7 @@
 namespace cohort {
 namespace {
 
-/// ", with weight (4, 64) float32 and bias (4) float32"; of many parameters the first.
+/// ", with weight (4, 64) float32 and bias (4) float32"; only the first parameters.
 std::string describe_weights(const LayerGraph::Layer& layer) {
   constexpr size_t kMost = 2;
   if (!layer.module) return "";
@@ -41,8 +41,9 @@ std::string advice(const LayerGraph::Layer& layer, const std::vector<at::Tensor>
     return "make the sizes and types of these layers fit";
   for (const at::Tensor& input : inputs)
     if (input.defined() && !input.is_floating_point())
-      return "whole numbers, such as the bytes of text, go into an embedding or through .to(torch::kFloat) first; or give it data of the "
-             "kind that it is made for";
+      return "integers, such as the bytes of text, go into an embedding or through .to(torch::kFloat) first; or give it data of the kind "
+             "that "
+             "it is made for";
   return "make it for samples of this shape and type (COHORT_MODEL: options.data()), or give it data of the kind that it is made for";
 }
 
@@ -54,7 +55,7 @@ bool is_misfit(const std::exception& error) {
   if (dynamic_cast<const c10::DistError*>(&error) || dynamic_cast<const c10::OutOfMemoryError*>(&error) ||
       dynamic_cast<const c10::AcceleratorError*>(&error))
     return false;
-  // A refused allocation, and a weight of ZeRO that is elsewhere, which names its own remedy.
+  // A failed allocation, or a ZeRO weight that is on another rank, whose message says what to do.
   const std::string text = error.what();
   return text.find("DefaultCPUAllocator") == std::string::npos && text.find("gather_weights()") == std::string::npos;
 }
@@ -68,7 +69,7 @@ std::string quote(const std::exception& error) {
   const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
   std::string text = of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
   text = first_line(text);
-  text = text.substr(0, text.find(" Hint: "));  // Of Python's options.
+  text = text.substr(0, text.find(" Hint: "));  // A hint about Python options.
   while (!text.empty() && (text.back() == '.' || text.back() == ' ' || text.back() == ':')) text.pop_back();
   return (of_libtorch ? "LibTorch says: " : "its error is: ") + text;
 }
@@ -78,11 +79,15 @@ std::string advice_in_place(const std::exception& error) {
   return "it changes in place what backward still needs: use relu() and not relu_(), x = x + y and not x += y";
 }
 
+std::string describe_sizes(at::IntArrayRef sizes) {
+  std::string text;
+  for (const int64_t size : sizes) text += concat(text.empty() ? "" : ", ", size);
+  return text;
+}
+
 std::string describe_form(const at::Tensor& tensor) {
   if (!tensor.defined()) return "no tensor";
-  std::string sizes;
-  for (const int64_t size : tensor.sizes()) sizes += concat(sizes.empty() ? "" : ", ", size);
-  return concat("(", sizes, ") ", c10::getDtypeNames(tensor.scalar_type()).first);
+  return concat("(", describe_sizes(tensor.sizes()), ") ", c10::getDtypeNames(tensor.scalar_type()).first);
 }
 
 void fail_in_layer(const LayerGraph& model, size_t layer, const std::vector<at::Tensor>& inputs, const std::exception& error) {

@@ -1,5 +1,5 @@
 #pragma once
-// What LibTorch says of tensors that do not fit, with the names that a user knows: the model, the layer or the loss, and what they got.
+// Errors of LibTorch about tensors that do not fit, reworded with the names that a user knows: model, layer or loss, and their inputs.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,24 +11,26 @@ namespace cohort {
 
 class LayerGraph;
 
-/// Whether it says that a model does not fit its data or itself: what LibTorch throws, and std::out_of_range of an input that is not there.
-/// Not what is no fault of the model (a lost peer, no memory, a GPU's failure), nor an Error, which has its names.
+/// Whether `error` says that a model does not fit its data or itself: an error of LibTorch, or std::out_of_range for a missing input. Not a
+/// lost peer, lack of memory or a GPU failure, nor an Error, which already has its names.
 bool is_misfit(const std::exception& error);
 
-/// Whether a user's own code threw it to say what is wrong: std::runtime_error and std::logic_error, not an Error. Only of code that does
-/// not exchange, for a lost peer is a std::runtime_error too.
+/// Whether a user's own code threw `error`: std::runtime_error or std::logic_error, not an Error. Only for code without communication: a
+/// lost peer is a std::runtime_error too.
 bool is_of_user(const std::exception& error);
 
-/// "LibTorch says: ...": its first line, without the C++ stack trace.
+/// "LibTorch says: ..." with the first line of the error, without the C++ stack trace.
 std::string quote(const std::exception& error);
 
-/// What to do where backward found that a tensor which it needs was changed; "" for other errors.
+/// Advice where backward found that a tensor which it needs was changed in place; "" for other errors.
 std::string advice_in_place(const std::exception& error);
 
+/// "20, 4"
+std::string describe_sizes(at::IntArrayRef sizes);
 /// "(20, 4) float32"; "no tensor".
 std::string describe_form(const at::Tensor& tensor);
 
-/// Error(kBadInput) in one line: the layer, its weights, what it got from where, what to do, and what `error` says.
+/// Error(kBadInput) in one line: the layer, its weights, its inputs and their sources, advice, and `error`.
 [[noreturn]] void fail_in_layer(const LayerGraph& model, size_t layer, const std::vector<at::Tensor>& inputs, const std::exception& error);
 
 }  // namespace cohort

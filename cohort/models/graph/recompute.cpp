@@ -1,18 +1,18 @@
 // Activation checkpointing (Chen et al. 2016, "Training deep nets with sublinear memory cost", section 4) for any function of tensors.
 //
-// Steps, forward: (1) note the generators' states, the step context and the autocast state; (2) run the function on inputs that are cut off
-// from the graph; (3) walk the small graph that this made, and note the edges that leave it: parameters, and tensors from outside that the
-// function reads; (4) drop that graph with all it saved, and put one node in its place, whose edges are those of the inputs and those that
-// leave. Backward of the node: (5) run the function again under the noted state; (6) send the gradients through the new graph as far as its
-// ends; (7) return them along the node's edges.
+// Steps, forward: (1) save the generators' states, the step context and the autocast state; (2) run the function on detached inputs; (3)
+// walk the small graph of this run and collect the edges that leave it: to parameters, and to outside tensors that the function reads; (4)
+// drop that graph with all it saved and put one node in its place, with the edges of the inputs and those that leave. Backward of the node:
+// (5) run the function again under the saved state; (6) propagate the gradients through the new graph as far as its ends; (7) return them
+// along the node's edges.
 //
 // Cost: a second forward; memory of the inputs of each call, and of the activations of one call at a time (in the first run as in the
 // second, so that the peak of a step is the same as if the first run had kept nothing).
 //
-// Where we differ: PyTorch's reentrant checkpoint runs a backward of its own inside of backward, which adds to `.grad` behind the outer
-// one's back: hooks of a weight that is used elsewhere too run twice, and a data-parallel exchange ends early. Here the outer backward sees
-// all edges, so it sums and reports each gradient once. The first run records a graph for a second reason: kernels are chosen by whether
-// gradients are needed (LSTM, attention), and both runs must give the same bits.
+// Where we differ: PyTorch's reentrant checkpoint runs a backward inside of backward, which adds to `.grad` unnoticed by the outer one:
+// hooks of a weight that is also used elsewhere run twice, and a data-parallel exchange ends early. Here the outer backward sees all edges,
+// so it sums and reports each gradient once. The first run records a graph also because kernels are chosen by whether gradients are needed
+// (LSTM, attention), and both runs must give the same bits.
 #include "cohort/models/graph/recompute.h"
 
 #include <ATen/Context.h>
@@ -21,6 +21,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -43,26 +44,52 @@
 namespace cohort {
 namespace {
 
-// What recompute() puts back so that a second run of a function is like the first: random numbers, step context, autocast, buffers.
+// What recompute() restores so that the second run of a function is like the first: random numbers, step context, autocast, buffers.
 
-/// LibTorch's random generators as they were when it was made.
+/// The state of LibTorch's random generators when it was constructed.
 class RandomState {
  public:
-  explicit RandomState(const std::vector<at::Device>& devices);
-  void restore() const;
+  explicit RandomState(const std::vector<at::Device>& devices) {
+    for (const at::Device& device : devices) {
+      at::Generator generator = at::globalContext().defaultGenerator(device);
+      const std::lock_guard<std::mutex> lock(generator.mutex());
+      states_.emplace_back(generator, generator.get_state());
+    }
+  }
+  void restore() const {
+    for (const auto& [generator, state] : states_) {
+      at::Generator handle = generator;
+      const std::lock_guard<std::mutex> lock(handle.mutex());
+      handle.set_state(state);
+    }
+  }
 
  private:
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 
-/// This thread's autocast state as it was when it was made.
+/// The thread's autocast state when it was constructed.
 class AutocastState {
  public:
-  explicit AutocastState(const std::vector<at::Device>& devices);
-  void restore() const;
-  /// Casts of weights belong to the graph that they were made in: a run must neither find those of others nor, when its graph is cut, leave
-  /// its own. Without effect where autocast was off.
-  void forget_casts() const;
+  explicit AutocastState(const std::vector<at::Device>& devices) : cached_(at::autocast::is_autocast_cache_enabled()) {
+    for (const at::Device& device : devices) {
+      const at::DeviceType type = device.type();
+      if (at::autocast::is_autocast_available(type))
+        states_.push_back({type, at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)});
+    }
+  }
+  void restore() const {
+    for (const State& state : states_) {
+      at::autocast::set_autocast_enabled(state.type, state.enabled);
+      at::autocast::set_autocast_dtype(state.type, state.dtype);
+    }
+    at::autocast::set_autocast_cache_enabled(cached_);
+  }
+  /// Cached casts of weights belong to the graph in which they were made: a run must not reuse those of another graph, nor leave its own
+  /// behind when its graph is cut. Does nothing where autocast was off.
+  void clear_cached_casts() const {
+    if (std::any_of(states_.begin(), states_.end(), [](const State& state) { return state.enabled; })) at::autocast::clear_cache();
+  }
 
  private:
   struct State {
@@ -74,21 +101,44 @@ class AutocastState {
   bool cached_;
 };
 
-/// All of them, and the calling thread's step context.
-struct ForwardState {
-  explicit ForwardState(const std::vector<at::Tensor>& inputs);
+std::vector<at::Device> devices_of(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Device> devices{at::kCPU};
+  for (const at::Tensor& input : inputs)
+    if (input.defined() && std::find(devices.begin(), devices.end(), input.device()) == devices.end()) devices.push_back(input.device());
+  return devices;
+}
 
-  std::vector<at::Device> devices;  ///< The CPU and the inputs' devices: whose generators and autocast states count.
+/// Both states for the CPU and the inputs' devices, and the thread's step context.
+struct ForwardState {
+  explicit ForwardState(const std::vector<at::Tensor>& inputs) : devices(devices_of(inputs)), random(devices), autocast(devices) {
+    if (const StepContext* context = current_step_context()) step = *context;
+  }
+
+  std::vector<at::Device> devices;
   RandomState random;
   AutocastState autocast;
   std::optional<StepContext> step;
 };
 
-/// Puts a state in force, and at its end what was before. Error(kBadInput) inside of a step for a state from outside of one.
+/// Applies a state for its lifetime. Error(kBadInput) inside of a step for a state from outside of one.
 class ForwardStateScope {
  public:
-  explicit ForwardStateScope(const ForwardState& state);
-  ~ForwardStateScope();
+  explicit ForwardStateScope(const ForwardState& state) : random_before_(state.devices), autocast_before_(state.devices), state_(state) {
+    if (!state.step && current_step_context() != nullptr)
+      fail(ErrorCode::kBadInput, "recompute: forward ran outside of a StepContextScope and backward runs inside of one (step ",
+           current_step_context()->step, "), so dropout would draw other masks; set the scope around both");
+    if (state.step) step_.emplace(*state.step);
+    state.random.restore();
+    state.autocast.restore();
+    at::autocast::increment_nesting();
+    state.autocast.clear_cached_casts();
+  }
+  ~ForwardStateScope() {
+    state_.autocast.clear_cached_casts();
+    at::autocast::decrement_nesting();
+    autocast_before_.restore();
+    random_before_.restore();
+  }
   ForwardStateScope(const ForwardStateScope&) = delete;
 
  private:
@@ -98,94 +148,19 @@ class ForwardStateScope {
   std::optional<StepContextScope> step_;
 };
 
-/// At its end gives a module's buffers their values back, as if nobody had written them: their versions stay. Null: does nothing.
-class BufferScope {
- public:
-  explicit BufferScope(const torch::nn::Module* module);
-  ~BufferScope();
-  BufferScope(const BufferScope&) = delete;
-
- private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
-};
-
-std::vector<at::Device> devices_of(const std::vector<at::Tensor>& inputs) {
-  std::vector<at::Device> devices{at::kCPU};
-  for (const at::Tensor& input : inputs)
-    if (input.defined() && std::find(devices.begin(), devices.end(), input.device()) == devices.end()) devices.push_back(input.device());
-  return devices;
+/// Restores the values of a module's buffers when the returned object is destroyed, without changing their versions. Null: does nothing.
+[[nodiscard]] auto keep_buffers(const torch::nn::Module* module) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers;
+  if (module != nullptr)
+    for (const at::Tensor& buffer : module->buffers())
+      if (buffer.defined()) buffers.emplace_back(buffer, buffer.detach().clone());
+  return c10::make_scope_exit([buffers = std::move(buffers)] {
+    const at::NoGradGuard no_grad;
+    for (const auto& [buffer, values] : buffers) buffer.variable_data().copy_(values);  // variable_data() has a version of its own.
+  });
 }
 
-RandomState::RandomState(const std::vector<at::Device>& devices) {
-  for (const at::Device& device : devices) {
-    at::Generator generator = at::globalContext().defaultGenerator(device);
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    states_.emplace_back(generator, generator.get_state());
-  }
-}
-
-void RandomState::restore() const {
-  for (const auto& [generator, state] : states_) {
-    at::Generator handle = generator;
-    const std::lock_guard<std::mutex> lock(handle.mutex());
-    handle.set_state(state);
-  }
-}
-
-AutocastState::AutocastState(const std::vector<at::Device>& devices) : cached_(at::autocast::is_autocast_cache_enabled()) {
-  for (const at::Device& device : devices) {
-    if (!at::autocast::is_autocast_available(device.type())) continue;
-    states_.push_back({device.type(), at::autocast::is_autocast_enabled(device.type()), at::autocast::get_autocast_dtype(device.type())});
-  }
-}
-
-void AutocastState::restore() const {
-  for (const State& state : states_) {
-    at::autocast::set_autocast_enabled(state.type, state.enabled);
-    at::autocast::set_autocast_dtype(state.type, state.dtype);
-  }
-  at::autocast::set_autocast_cache_enabled(cached_);
-}
-
-void AutocastState::forget_casts() const {
-  if (std::any_of(states_.begin(), states_.end(), [](const State& state) { return state.enabled; })) at::autocast::clear_cache();
-}
-
-ForwardState::ForwardState(const std::vector<at::Tensor>& inputs) : devices(devices_of(inputs)), random(devices), autocast(devices) {
-  if (const StepContext* context = current_step_context()) step = *context;
-}
-
-ForwardStateScope::ForwardStateScope(const ForwardState& state)
-    : random_before_(state.devices), autocast_before_(state.devices), state_(state) {
-  if (!state.step && current_step_context() != nullptr)
-    fail(ErrorCode::kBadInput, "recompute: forward ran outside of a StepContextScope and backward runs inside of one (step ",
-         current_step_context()->step, "), so dropout would draw other masks; set the scope around both");
-  if (state.step) step_.emplace(*state.step);
-  state.random.restore();
-  state.autocast.restore();
-  at::autocast::increment_nesting();
-  state.autocast.forget_casts();
-}
-
-ForwardStateScope::~ForwardStateScope() {
-  state_.autocast.forget_casts();
-  at::autocast::decrement_nesting();
-  autocast_before_.restore();
-  random_before_.restore();
-}
-
-BufferScope::BufferScope(const torch::nn::Module* module) {
-  if (module == nullptr) return;
-  for (const at::Tensor& buffer : module->buffers())
-    if (buffer.defined()) buffers_.emplace_back(buffer, buffer.detach().clone());
-}
-
-BufferScope::~BufferScope() {
-  const at::NoGradGuard no_grad;
-  for (const auto& [buffer, values] : buffers_) buffer.variable_data().copy_(values);  // variable_data: versions of its own.
-}
-
-// The recomputation itself.
+// The graph of a run.
 
 using torch::autograd::AccumulateGrad;
 using torch::autograd::Edge;
@@ -195,26 +170,19 @@ using torch::autograd::variable_list;
 using Tensors = std::vector<at::Tensor>;
 using Function = std::function<Tensors(const Tensors&)>;
 
-thread_local int num_runs_under_way = 0;
+thread_local int recompute_depth = 0;
 
-class RecomputingScope {
- public:
-  RecomputingScope() { ++num_runs_under_way; }
-  ~RecomputingScope() { --num_runs_under_way; }
-  RecomputingScope(const RecomputingScope&) = delete;
-};
-
-/// Where the graph of a run ends: gradients are captured here, so no hook of a weight sees a part of its gradient.
+/// A leaf of the graph of a run: gradients are captured here, so hooks of a weight never see a part of its gradient.
 struct End : Node {
   End() : Node(std::numeric_limits<uint64_t>::max()) {}
-  /// Takes the gradient that belongs to `edge`.
+  /// Captures the gradient of `edge`.
   explicit End(const Edge& edge) : End() { input_metadata_.emplace_back(edge.function->input_metadata(edge.input_nr)); }
   variable_list apply(variable_list&&) override { return {}; }
   std::string name() const override { return "cohort::RecomputeEnd"; }
 };
 
-/// The inputs of a run: the same values, and for those that need gradients input i of `end` as their history.
-Tensors cut_off(const Tensors& inputs, const c10::intrusive_ptr<End>& end) {
+/// The inputs detached from the graph; those that need gradients get input i of `end` as their history.
+Tensors detached_inputs(const Tensors& inputs, const c10::intrusive_ptr<End>& end) {
   Tensors own;
   for (const at::Tensor& input : inputs) {
     own.push_back(input.defined() ? input.detach() : at::Tensor());
@@ -224,7 +192,7 @@ Tensors cut_off(const Tensors& inputs, const c10::intrusive_ptr<End>& end) {
   return own;
 }
 
-/// Calls visit(edge) for the edges in `edges` and all behind them, once for each node that has them; follows those for which it says true.
+/// Calls visit(edge) for `edges` and all edges behind them, once for each node that has them; follows those for which it returns true.
 template <typename Visit>
 void visit_edges(edge_list& edges, const Visit& visit) {
   std::unordered_set<Node*> seen;
@@ -237,7 +205,7 @@ void visit_edges(edge_list& edges, const Visit& visit) {
   }
 }
 
-/// One run of the function: its outputs, and the edges at which gradients enter its graph (invalid where an output needs none).
+/// One run of the function: its outputs and the edges at which gradients enter its graph (invalid where an output needs none).
 struct Run {
   Tensors outputs;
   edge_list roots;
@@ -251,7 +219,7 @@ struct Run {
   }
 };
 
-/// Stands for the whole run. Edges: one an input, then those that leave the run.
+/// Replaces the graph of a run. Edges: one for each input, then those that leave the run.
 class RecomputeNode : public Node {
  public:
   RecomputeNode(Function function, const Tensors& inputs, torch::nn::Module* module, ForwardState state, edge_list leaving)
@@ -272,7 +240,7 @@ class RecomputeNode : public Node {
     }
   }
   std::string name() const override { return "cohort::Recompute"; }
-  /// Outputs of the function that need gradients, by number, in the order of this node's inputs.
+  /// Indices of the outputs that need gradients, in the order of this node's inputs.
   std::vector<size_t> differentiable;
   size_t num_function_outputs = 0;
 
@@ -284,106 +252,101 @@ class RecomputeNode : public Node {
   }
 
  protected:
-  variable_list apply(variable_list&& gradients) override;
+  variable_list apply(variable_list&& gradients) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (at::GradMode::is_enabled())
+      fail(ErrorCode::kBadInput, "recompute: second derivatives are not supported; call backward without create_graph");
+    if (!function_)
+      fail(ErrorCode::kBadInput, "recompute: backward ran a second time through a freed graph; call the first with retain_graph");
+    variable_list result(next_edges_.size());
+    if (std::none_of(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) { return gradient.defined(); })) return result;
+    check_versions();
+    Tensors inputs;
+    for (const torch::autograd::SavedVariable& saved : saved_) inputs.push_back(saved.unpack());
+
+    const auto kept_buffers = keep_buffers(module_);
+    auto end = c10::make_intrusive<End>();
+    Run run = run_again(detached_inputs(inputs, end));
+    const edge_list ends = cut(run);
+    edge_list roots, wanted;
+    variable_list root_gradients;
+    std::vector<size_t> edge_indices;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      roots.push_back(run.roots[differentiable[i]]);
+      root_gradients.push_back(std::move(gradients[i]));
+    }
+    run.outputs.clear();  // So that operators free what they saved as soon as they are done.
+    run.roots.clear();
+    for (size_t i = 0; i < next_edges_.size(); ++i) {
+      if (!task_should_compute_output(i)) continue;
+      edge_indices.push_back(i);
+      wanted.push_back(i < num_inputs_ ? Edge(end, static_cast<uint32_t>(i)) : ends[i - num_inputs_]);
+    }
+    if (wanted.empty()) return result;
+    variable_list found = torch::autograd::Engine::get_default_engine().execute(roots, root_gradients, /*keep_graph=*/false,
+                                                                                /*create_graph=*/false, /*accumulate_grad=*/false, wanted);
+    for (size_t i = 0; i < edge_indices.size(); ++i) result[edge_indices[i]] = std::move(found[i]);
+    return result;
+  }
 
  private:
-  void check_versions() const;
-  Run run_again(const Tensors& own_inputs) const;
-  edge_list cut(Run& run) const;
+  void check_versions() const {
+    for (size_t i = 0; i < leaving_.size(); ++i) {
+      const auto* leaf = dynamic_cast<const AccumulateGrad*>(leaving_[i].function.get());
+      if (leaf != nullptr && leaf->variable._version() != versions_[i])
+        fail(ErrorCode::kBadInput, "recompute: a parameter of shape ", leaf->variable.sizes(),
+             " was changed between forward and backward (by an optimizer step?), so the second run would not repeat the first");
+    }
+  }
+
+  Run run_again(const Tensors& own_inputs) const {
+    ++recompute_depth;
+    const auto recomputing = c10::make_scope_exit([] { --recompute_depth; });
+    const ForwardStateScope same_state(state_);
+    const at::AutoGradMode record(true);
+    Run run(function_, own_inputs);
+    if (run.outputs.size() != num_function_outputs)
+      fail(ErrorCode::kFailed, "recompute: the function gave ", num_function_outputs, " outputs in forward and ", run.outputs.size(),
+           " in backward; it must do the same both times");
+    for (const size_t output : differentiable)
+      if (!run.roots[output].is_valid())
+        fail(ErrorCode::kFailed, "recompute: output ", output,
+             " needed a gradient in forward and needs none in backward; the function must do the same both times");
+    return run;
+  }
+
+  /// Ends the run's graph at the edges that leave it; returns the ends, one for each of these edges.
+  edge_list cut(Run& run) const {
+    std::unordered_map<Edge, Edge> end_of;
+    edge_list ends;
+    for (const Edge& leaving : leaving_) {
+      ends.emplace_back(c10::make_intrusive<End>(leaving), 0);
+      end_of.emplace(leaving, ends.back());
+    }
+    visit_edges(run.roots, [&](Edge& edge) {
+      if (const auto found = end_of.find(edge); found != end_of.end()) {
+        edge = found->second;
+        return false;
+      }
+      if (const auto* leaf = dynamic_cast<const AccumulateGrad*>(edge.function.get()))
+        fail(ErrorCode::kFailed, "recompute: the second run read a parameter of shape ", leaf->variable.sizes(),
+             " that the first did not; the function must do the same both times");
+      return true;
+    });
+    return ends;
+  }
 
   Function function_;
   torch::nn::Module* module_;
   ForwardState state_;
   size_t num_inputs_;
-  edge_list leaving_;  ///< As they were in forward: a run around this one cuts the node's own.
+  edge_list leaving_;  ///< A copy from forward: an enclosing run cuts the node's own edges.
   std::vector<torch::autograd::SavedVariable> saved_;
-  std::vector<int64_t> versions_;  ///< Of the parameters that it read; 0 for edges to other tensors.
+  std::vector<int64_t> versions_;  ///< Versions of the parameters that it read; 0 for edges to other tensors.
 };
 
-void RecomputeNode::check_versions() const {
-  for (size_t i = 0; i < leaving_.size(); ++i) {
-    const auto* leaf = dynamic_cast<const AccumulateGrad*>(leaving_[i].function.get());
-    if (leaf != nullptr && leaf->variable._version() != versions_[i])
-      fail(ErrorCode::kBadInput, "recompute: a parameter of shape ", leaf->variable.sizes(),
-           " was changed between forward and backward (by an optimizer step?), so the second run would not repeat the first");
-  }
-}
-
-Run RecomputeNode::run_again(const Tensors& own_inputs) const {
-  const RecomputingScope recomputing;
-  const ForwardStateScope same_state(state_);
-  const at::AutoGradMode record(true);
-  Run run(function_, own_inputs);
-  if (run.outputs.size() != num_function_outputs)
-    fail(ErrorCode::kFailed, "recompute: the function gave ", num_function_outputs, " outputs in forward and ", run.outputs.size(),
-         " in backward; it must do the same both times");
-  for (const size_t output : differentiable)
-    if (!run.roots[output].is_valid())
-      fail(ErrorCode::kFailed, "recompute: output ", output,
-           " needed a gradient in forward and needs none in backward; the function must do "
-           "the same both times");
-  return run;
-}
-
-/// Ends the run's graph at the edges that leave it. Returns the ends, one for each of these edges.
-edge_list RecomputeNode::cut(Run& run) const {
-  std::unordered_map<Edge, Edge> end_of;
-  edge_list ends;
-  for (const Edge& leaving : leaving_) {
-    ends.emplace_back(c10::make_intrusive<End>(leaving), 0);
-    end_of.emplace(leaving, ends.back());
-  }
-  visit_edges(run.roots, [&](Edge& edge) {
-    if (const auto found = end_of.find(edge); found != end_of.end()) {
-      edge = found->second;
-      return false;
-    }
-    if (const auto* leaf = dynamic_cast<const AccumulateGrad*>(edge.function.get()))
-      fail(ErrorCode::kFailed, "recompute: the second run read a parameter of shape ", leaf->variable.sizes(),
-           " that the first did not; the function must do the same both times");
-    return true;
-  });
-  return ends;
-}
-
-variable_list RecomputeNode::apply(variable_list&& gradients) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (at::GradMode::is_enabled()) fail(ErrorCode::kBadInput, "recompute: no second derivatives; call backward without create_graph");
-  if (!function_)
-    fail(ErrorCode::kBadInput, "recompute: backward a second time through a graph that was freed; call the first with retain_graph");
-  variable_list result(next_edges_.size());
-  if (std::none_of(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) { return gradient.defined(); })) return result;
-  check_versions();
-  Tensors inputs;
-  for (const torch::autograd::SavedVariable& saved : saved_) inputs.push_back(saved.unpack());
-
-  const BufferScope keep_buffers(module_);
-  auto end = c10::make_intrusive<End>();
-  Run run = run_again(cut_off(inputs, end));
-  const edge_list ends = cut(run);
-  edge_list roots, wanted;
-  variable_list root_gradients;
-  std::vector<size_t> places;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i].defined()) continue;
-    roots.push_back(run.roots[differentiable[i]]);
-    root_gradients.push_back(std::move(gradients[i]));
-  }
-  run.outputs.clear();  // What the operators saved goes as soon as they are done.
-  run.roots.clear();
-  for (size_t i = 0; i < next_edges_.size(); ++i) {
-    if (!task_should_compute_output(i)) continue;
-    places.push_back(i);
-    wanted.push_back(i < num_inputs_ ? Edge(end, static_cast<uint32_t>(i)) : ends[i - num_inputs_]);
-  }
-  if (wanted.empty()) return result;
-  variable_list found = torch::autograd::Engine::get_default_engine().execute(roots, root_gradients, /*keep_graph=*/false,
-                                                                              /*create_graph=*/false, /*accumulate_grad=*/false, wanted);
-  for (size_t i = 0; i < places.size(); ++i) result[places[i]] = std::move(found[i]);
-  return result;
-}
-
-/// The edges that lead out of a run's graph: to parameters, and to what was there before its first node.
+/// The edges that leave a run's graph: to parameters, and to nodes older than its first one.
 edge_list leaving_edges(Run& run, const Node* end, uint64_t first_node) {
   edge_list leaving;
   std::unordered_set<Edge> seen;
@@ -398,15 +361,15 @@ edge_list leaving_edges(Run& run, const Node* end, uint64_t first_node) {
 
 }  // namespace
 
-bool is_recomputing() { return num_runs_under_way > 0; }
+bool is_recomputing() { return recompute_depth > 0; }
 
 Tensors recompute(const Function& function, const Tensors& inputs, torch::nn::Module* module) {
   if (!at::GradMode::is_enabled()) return function(inputs);
   ForwardState state(inputs);
-  state.autocast.forget_casts();
+  state.autocast.clear_cached_casts();
   auto end = c10::make_intrusive<End>();
   const uint64_t first_node = at::sequence_number::peek();
-  Run run(function, cut_off(inputs, end));
+  Run run(function, detached_inputs(inputs, end));
   auto node = c10::make_intrusive<RecomputeNode>(function, inputs, module, std::move(state), leaving_edges(run, end.get(), first_node));
   node->num_function_outputs = run.outputs.size();
   Tensors results;

@@ -37,7 +37,7 @@ Tensors trained_once(nn::Module& module, const Step& forward, const at::Tensor& 
   for (const at::Tensor& parameter : module.parameters())
     found.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::Tensor());
   for (const at::Tensor& buffer : module.buffers()) found.push_back(buffer.clone());
-  found.push_back(torch::rand({3}));  // The generator stands where it would have stood.
+  found.push_back(torch::rand({3}));  // The generator is in the same state.
   return found;
 }
 
@@ -46,14 +46,14 @@ void check_same(const Tensors& found, const Tensors& expected, const std::string
   for (size_t i = 0; i < found.size(); ++i) CHECK_MESSAGE(same(found[i], expected[i]), concat(what, ", tensor ", i));
 }
 
-/// With and without recompute, each with a module that `make` makes.
+/// Compares runs with and without recompute, each with a new module of `make`.
 template <typename Make, typename Forward>
 void check_module(const std::string& what, const at::Tensor& data, const Make& make, const Forward& forward) {
   torch::manual_seed(2);
   auto plain_module = make();
   torch::manual_seed(2);
   auto module = make();
-  for (int repeat = 0; repeat < 2; ++repeat) {  // Buffers move on from the first to the second.
+  for (int repeat = 0; repeat < 2; ++repeat) {  // Buffers change from the first to the second.
     const Tensors plain = trained_once(*plain_module, [&](const at::Tensor& x) { return forward(*plain_module, x); }, data);
     const Tensors again = trained_once(
         *module, [&](const at::Tensor& x) { return recompute([&](const at::Tensor& t) { return forward(*module, t); }, x, &*module); },
@@ -235,7 +235,7 @@ TEST_CASE("a graph that is kept may be gone through again") {
   check_same(torch::autograd::grad({y.sum()}, {x, weight}), first, "second time");
 }
 
-TEST_CASE("what can not be repeated is refused") {
+TEST_CASE("functions that cannot be repeated are refused") {
   torch::manual_seed(1);
   const at::Tensor x = torch::ones({3}).requires_grad_();
   at::Tensor weight = torch::ones({3}).requires_grad_(), other = torch::ones({3}).requires_grad_();
@@ -310,7 +310,7 @@ TEST_CASE("only inputs are kept between forward and backward, and nothing after 
   input = at::Tensor();
   CHECK_FALSE(watch.expired());
   y.sum().backward();
-  CHECK(watch.expired());  // Though y is still there.
+  CHECK(watch.expired());  // Although y still exists.
 }
 
 }  // namespace

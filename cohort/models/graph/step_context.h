@@ -1,6 +1,6 @@
 #pragma once
-// Which samples of which step the calling thread works on: what makes dropout masks the same under every layout. The trainer sets it around
-// forward and backward; without it (a user's own loop) layers fall back to torch's generator.
+// Which samples of which step the calling thread works on, so that dropout masks are the same under every layout. The trainer sets it
+// around forward and backward; without it (a user's own loop) layers use torch's generator.
 
 #include <cstdint>
 #include <optional>

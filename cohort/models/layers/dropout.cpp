@@ -5,7 +5,7 @@
 // half is at least probability * 2^32, so the probability is met to 2^-32; (4) output = input * factor, whose backward needs the factors
 // alone.
 // Cost: one 64-bit mix for two elements; the loop has no branch and no carried state. Where we differ from at::dropout: there the
-// mask is the next stretch of a generator's stream, so it changes with the split of the batch and with whatever else drew before.
+// mask is the next stretch of a generator's stream, so it changes with the split of the batch and with earlier draws.
 
 #include "cohort/models/layers/dropout.h"
 
@@ -39,9 +39,8 @@ void fill_factors(uint64_t key, uint64_t threshold, float kept, float* factors, 
 
 DropoutImpl::DropoutImpl(double probability, int64_t layer_id)
     : torch::nn::Module("Dropout"), probability_(probability), layer_id_(layer_id) {
-  if (!(probability >= 0.0 && probability < 1.0)) {
+  if (!(probability >= 0.0 && probability < 1.0))
     fail(ErrorCode::kBadInput, "dropout: the probability must lie in [0, 1), but it is ", probability);
-  }
 }
 
 at::Tensor DropoutImpl::forward(const at::Tensor& input) {

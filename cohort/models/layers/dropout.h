@@ -15,8 +15,8 @@ namespace cohort {
 
 class COHORT_API DropoutImpl : public torch::nn::Module {
  public:
-  /// `layer_id` must differ between the dropout layers of a model: a running number given by whoever builds it. Error(kBadInput) unless
-  /// 0 <= probability < 1.
+  /// `layer_id` must differ between the dropout layers of a model: a running number that the model's factory assigns. Error(kBadInput)
+  /// unless 0 <= probability < 1.
   DropoutImpl(double probability, int64_t layer_id);
 
   /// {samples, ...} -> the same shape: each element is zero with the probability, else divided by (1 - probability). Identity in evaluation
@@ -29,7 +29,7 @@ class COHORT_API DropoutImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Dropout);
 
-/// The factors of `like`'s elements, 0 or 1 / (1 - probability), on the CPU in float32: what forward multiplies by.
+/// The factors by which forward() multiplies the elements of `like`: 0 or 1 / (1 - probability), on the CPU in float32.
 COHORT_API at::Tensor dropout_factors(const at::Tensor& like, double probability, int64_t layer_id, const StepContext& context);
 
 }  // namespace cohort

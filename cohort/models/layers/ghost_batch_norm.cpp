@@ -30,10 +30,9 @@ namespace cohort {
 
 GhostBatchNorm2dImpl::GhostBatchNorm2dImpl(int64_t channels, int64_t ghost_size, double momentum, double epsilon)
     : torch::nn::Module("GhostBatchNorm2d"), ghost_size_(ghost_size), momentum_(momentum), epsilon_(epsilon) {
-  if (channels < 1 || ghost_size < 1) {
+  if (channels < 1 || ghost_size < 1)
     fail(ErrorCode::kBadInput, "ghost batch norm: channels and ghost size must be at least 1, but they are ", channels, " and ",
          ghost_size);
-  }
   weight = register_parameter("weight", at::ones({channels}));
   bias = register_parameter("bias", at::zeros({channels}));
   running_mean = register_buffer("running_mean", at::zeros({channels}));
@@ -50,21 +49,21 @@ at::Tensor GhostBatchNorm2dImpl::forward(const at::Tensor& input) {
 
   at::Tensor mean = at::zeros_like(running_mean), variance = at::zeros_like(running_var);
   std::vector<at::Tensor> outputs;
-  for (const at::Tensor& group : input.split(ghost_size_)) {  // one split: its backward is a single concatenation
+  for (const at::Tensor& group : input.split(ghost_size_)) {  // The backward of split() is one concatenation.
     // Momentum 1 makes torch store the group's own mean and unbiased variance.
     at::Tensor group_mean = at::zeros_like(running_mean), group_var = at::zeros_like(running_var);
     outputs.push_back(normalise(group, group_mean, group_var, true, 1.0));
-    const bool single_value = group.numel() == running_mean.numel();  // one value a channel: the unbiased variance is 0 / 0
-    const double share = static_cast<double>(group.size(0)) / static_cast<double>(num_samples);
-    mean.add_(group_mean, share);
-    if (!single_value) variance.add_(group_var, share);
+    const bool single_value = group.numel() == running_mean.numel();  // The unbiased variance of one value is 0 / 0.
+    const double weight_of_group = static_cast<double>(group.size(0)) / static_cast<double>(num_samples);
+    mean.add_(group_mean, weight_of_group);
+    if (!single_value) variance.add_(group_var, weight_of_group);
   }
   update_running(mean, variance, num_samples);
   return outputs.size() == 1 ? std::move(outputs.front()) : at::cat(outputs);
 }
 
 void GhostBatchNorm2dImpl::update_running(const at::Tensor& mean, const at::Tensor& variance, int64_t num_samples) {
-  if (is_recomputing()) return;  // The first run has counted these samples.
+  if (is_recomputing()) return;  // The first run already counted these samples.
   torch::NoGradGuard no_grad;
   const StepContext* context = current_step_context();
   if (context == nullptr) {
@@ -73,7 +72,7 @@ void GhostBatchNorm2dImpl::update_running(const at::Tensor& mean, const at::Tens
     running_var.lerp_(variance, momentum_);
     return;
   }
-  // A new step, or somebody else has written the statistics since (a checkpoint was loaded, ranks were averaged).
+  // A new step, or the statistics were written elsewhere since (a checkpoint was loaded, ranks were averaged).
   if (context->step != step_ || running_mean._version() != version_) {
     step_ = context->step;
     step_samples_ = 0;
@@ -83,9 +82,9 @@ void GhostBatchNorm2dImpl::update_running(const at::Tensor& mean, const at::Tens
     step_var_ = at::zeros_like(variance);
   }
   step_samples_ += num_samples;
-  const double share = static_cast<double>(num_samples) / static_cast<double>(step_samples_);
-  step_mean_.lerp_(mean, share);
-  step_var_.lerp_(variance, share);
+  const double fraction = static_cast<double>(num_samples) / static_cast<double>(step_samples_);
+  step_mean_.lerp_(mean, fraction);
+  step_var_.lerp_(variance, fraction);
   running_mean.copy_(mean_before_.lerp(step_mean_, momentum_));
   running_var.copy_(var_before_.lerp(step_var_, momentum_));
   version_ = running_mean._version();

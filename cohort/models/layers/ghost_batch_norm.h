@@ -28,7 +28,7 @@ class GhostBatchNorm2dImpl : public torch::nn::Module {
   int64_t ghost_size_;
   double momentum_, epsilon_;
 
-  // The step that the running statistics last moved in, their version then, what they were before it, and the samples of it seen so far.
+  // The step of the last update, its samples so far, the version of the statistics after it, their values before it, and its averages.
   int64_t step_ = -1, step_samples_ = 0, version_ = -1;
   at::Tensor mean_before_, var_before_, step_mean_, step_var_;
 };

@@ -110,7 +110,7 @@ TEST_CASE("micro-batches of one step count as one batch") {
   CHECK(close(whole->running_var, parts->running_var));
 }
 
-TEST_CASE("statistics that somebody else wrote inside a step are where it goes on from") {
+TEST_CASE("statistics that were written elsewhere inside a step are the new start") {
   GhostBatchNorm2d norm = make(4), fresh = make(4);
   const StepContextScope scope({0, 0, 0});
   norm->forward(pictures(4) * 3);
@@ -129,7 +129,7 @@ TEST_CASE("a group with one value a channel leaves finite statistics") {
   GhostBatchNorm2d norm = make(4);
   const at::Tensor out = norm->forward(pictures(5).slice(2, 0, 1).slice(3, 0, 1));
   CHECK(out.isfinite().all().item<bool>());
-  CHECK(close(out[4].flatten(), norm->bias));  // nothing but the bias is left of it
+  CHECK(close(out[4].flatten(), norm->bias));  // Only the bias remains.
   CHECK(norm->running_var.isfinite().all().item<bool>());
 }
 

@@ -9,8 +9,9 @@
 //
 // Half precision on CPUs (measured on an EPYC with AVX-512 BF16, n = 8, t = 128, w = 256, forward and backward): LibTorch's fused kernel
 // takes 13 ms in bf16 where it takes 7 ms in fp32, because its backward has no fast bf16 products; written as products and a softmax
-// attention takes 3.5 ms. So short bf16 sequences go that way, at the price of n H t^2 scores in memory; fp16, whose products are slower by
-// far on CPUs without fp16 arithmetic, attends in fp32. fp32, and every type on other devices: the fused kernel.
+// attention takes 3.5 ms. So short bf16 sequences use products and a softmax, at the price of n H t^2 scores in memory; fp16, whose
+// products are far slower on CPUs without fp16 arithmetic, computes attention in fp32. fp32, and every type on other devices: the fused
+// kernel.
 
 #include "cohort/models/layers/transformer_block.h"
 
@@ -38,18 +39,15 @@ ByteEmbeddingImpl::ByteEmbeddingImpl(int64_t vocabulary, int64_t width, int64_t 
 at::Tensor ByteEmbeddingImpl::forward(const at::Tensor& ids) {
   const at::Tensor& table = position->weight;
   const int64_t num_positions = ids.size(1);
-  if (num_positions > table.size(0)) {
+  if (num_positions > table.size(0))
     fail(ErrorCode::kBadInput, "the model was built for a context of ", table.size(0), " bytes, but a sample has ", num_positions);
-  }
-  // Rows 0, 1, ... of the table: the table itself where it is all of them.
   return token->forward(ids) + (num_positions == table.size(0) ? table : table.narrow(0, 0, num_positions));
 }
 
 static const BlockOptions& checked(const BlockOptions& options) {
-  if (options.heads < 1 || options.width % options.heads != 0) {
+  if (options.heads < 1 || options.width % options.heads != 0)
     fail(ErrorCode::kBadInput, "a Transformer's heads must divide its width, but heads is ", options.heads, " and width is ",
          options.width);
-  }
   return options;
 }
 
@@ -103,9 +101,8 @@ at::Tensor explicit_attention(const at::Tensor& qkv, int64_t heads) {
 at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads) {
   const at::ScalarType type = qkv.scalar_type();
   if (!qkv.device().is_cpu() || (type != at::kBFloat16 && type != at::kHalf)) return fused_attention(qkv, heads);
-  if (type == at::kBFloat16 && qkv.size(1) <= kMaxExplicitPositions) return explicit_attention(qkv, heads);
-  if (type == at::kBFloat16) return fused_attention(qkv, heads);
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // it would cast back
+  if (type == at::kBFloat16) return (qkv.size(1) <= kMaxExplicitPositions ? explicit_attention : fused_attention)(qkv, heads);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // Autocast would cast back.
   return fused_attention(qkv.to(at::kFloat), heads).to(type);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The two modules that the byte Transformers are made of. Parameters are named as in the usual PyTorch writing of them.
+// The two modules of the byte Transformers. Parameters have the names that PyTorch implementations usually give them.
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -14,7 +14,7 @@
 
 namespace cohort {
 
-/// {samples, positions} of int64 in [0, vocabulary) -> {samples, positions, width}: a row for the byte plus a row for the position.
+/// {samples, positions} of int64 in [0, vocabulary) -> {samples, positions, width}: byte embedding plus position embedding.
 /// Error(kBadInput) for more positions than `context`.
 class ByteEmbeddingImpl : public torch::nn::Module {
  public:
@@ -32,7 +32,7 @@ struct BlockOptions {
 };
 
 /// Causal self-attention of `heads` heads, {samples, positions, 3 * width} (all queries, then keys, then values, each head by head) ->
-/// {samples, positions, width}, in the type of `qkv`. What the block computes between its projections; heads may be any part of a block's.
+/// {samples, positions, width}, in the type of `qkv`. May be called with a subset of a block's heads.
 at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads);
 
 /// {samples, positions, width} -> the same shape: causal self-attention, then a GELU network of `ff` hidden units; both residual, both

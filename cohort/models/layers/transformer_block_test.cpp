@@ -80,7 +80,7 @@ TEST_CASE("half precision differs from fp32 by its roundings, with scores in mem
         CHECK((half[i].scalar_type() == at::kFloat));
         const double error = ((half[i] - exact[i]).norm() / exact[i].norm()).item<double>();
         CHECK(error < (type == at::kHalf ? 2e-3 : 2e-2));
-        CHECK(error > 0);  // it did compute in another type
+        CHECK(error > 0);  // It computed in another type.
       }
     }
   }
@@ -97,7 +97,7 @@ TEST_CASE("in bf16 no position sees a later one") {
   CHECK_FALSE(at::equal(before.narrow(1, 4, 1), after.narrow(1, 4, 1)));
 }
 
-TEST_CASE("parameters have the peers' names") {
+TEST_CASE("parameters have the names of PyTorch implementations") {
   CHECK(TransformerBlock(BlockOptions{})->named_parameters().keys() ==
         std::vector<std::string>{"norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias", "qkv.weight", "qkv.bias", "out.weight",
                                  "out.bias", "up.weight", "up.bias", "down.weight", "down.bias"});

@@ -1,3 +1,28 @@
+// cross-entropy   of a softmax over the classes; the default for classes
+// mse             squared error; the default for regressions. For classes: of the scores against 1 for the right class and 0 for the others
+//                 (Hui and Belkin 2021, "Evaluation of neural architectures trained with square loss")
+// binary          each score is a yes or no by itself, a sigmoid's cross-entropy, mean over the scores; the default for labels
+//
+// binary: with a score x (log odds) and a target t, 0 or 1,
+//   loss = max(x, 0) - t x + log(1 + exp(-|x|)),   the mean over samples and labels,
+// which is -log of the probability that sigmoid(x) gives to the target, and never overflows. Where we differ: init2winit, the program of
+// the batch-size study's authors, sums over labels and takes the mean over samples only. That is this loss times the number of labels, so
+// plain SGD makes the same steps with the learning rate times that number.
+//
+// Soft targets (Hinton, Vinyals and Dean 2015, "Distilling the knowledge in a neural network", arXiv 1503.02531, section 2): with scores
+// divided by a temperature T, a teacher's softmax shows which wrong classes it finds likely:
+//   soft = T min(T, 1) KL(softmax(teacher / T) || softmax(student / T)),   loss = (1 - alpha) usual + alpha soft
+// The gradient of the divergence is (q - p) / T, with the softmaxes q and p, so that of the soft part is min(T, 1) (q - p): no larger than
+// the cross-entropy's, q - (0 .. 1 .. 0), and nor is its curvature. So a learning rate that suits the labels suits the teacher at every T.
+// Where we differ: Hinton's factor is T^2, with which a confident teacher gives T times the gradient of a label, and the rate must fall by
+// as much. For text the mean is over positions. Cost: two softmaxes of the scores.
+//
+// Attention transfer (Zagoruyko and Komodakis 2017, "Paying more attention to attention", arXiv 1612.03928, section 3.1): a layer's
+// attention is where it is active, whatever its channels mean, so layers of different widths can be compared:
+//   Q(position) = sum over channels of F(channel, position)^2,   a = Q / ||Q||_2,   distance = ||a_student - a_teacher||_2^2
+// between 0 and 2 for a sample. Where we differ: the paper's equation 2 has the norm, its authors' program the mean square over positions;
+// this is the sum of squares, which does not depend on the number of positions. Maps of different sizes are pooled by averages, not
+// interpolated. Cost: one pass over both outputs, and one over the student's in backward.
 #include "cohort/models/loss/losses.h"
 
 #include <ATen/TensorOperators.h>
@@ -10,7 +35,6 @@
 #include <ATen/ops/one_hot.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/safetensors.h"
@@ -32,14 +56,14 @@ at::Tensor binary_cross_entropy(const at::Tensor& output, const at::Tensor& targ
     fail(ErrorCode::kBadInput, "the binary cross-entropy got the output ", describe_form(output), " and the targets ",
          describe_form(target),
          "; let the last layer give one score for each label of a sample (COHORT_MODEL: options.data().num_classes)");
-  // A model in double stays in it: `verify` tells by its gradients whether dividing a batch matters.
+  // Stays in double for a model in double: `verify` compares gradients of divided batches with it.
   const at::ScalarType type = output.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return at::binary_cross_entropy_with_logits(output.to(type).reshape_as(target), target.to(type), {}, {}, at::Reduction::Mean);
 }
 
 namespace {
 
-/// {rows, classes} of scores, and 1 for the class of each row.
+/// Scores {rows, classes} and the one-hot classes of the rows.
 struct Rows {
   at::Tensor scores, one_hot;
 };
@@ -64,26 +88,24 @@ void set_named_loss(LayerGraph& model, const std::string& name, const DataShape&
   if (data.labels && name != "binary")
     fail(ErrorCode::kBadInput, name_settings("--loss "), name, " is not for labels, of which a sample has any number; use binary");
   const int64_t num_classes = data.num_classes;
-  if (name == "mse" && !data.regression) {
-    model.set_loss(
-        [num_classes](const at::Tensor& output, const at::Tensor& target) {
-          const Rows rows = rows_of("mse", output, target, num_classes);
-          return at::mse_loss(rows.scores, rows.one_hot, at::Reduction::Mean);
-        },
-        name);
-  } else if (name == "mse") {
+  const auto mse_of_classes = [num_classes](const at::Tensor& output, const at::Tensor& target) {
+    const Rows rows = rows_of("mse", output, target, num_classes);
+    return at::mse_loss(rows.scores, rows.one_hot, at::Reduction::Mean);
+  };
+  const auto binary_of_classes = [num_classes](const at::Tensor& output, const at::Tensor& target) {
+    const Rows rows = rows_of("binary", output, target, num_classes);
+    return at::binary_cross_entropy_with_logits(rows.scores, rows.one_hot, {}, {}, at::Reduction::Mean);
+  };
+  if (data.regression) {
     model.set_loss(mean_squared_error, name);
   } else if (data.labels) {
     model.set_loss(binary_cross_entropy, name);
+  } else if (name == "mse") {
+    model.set_loss(mse_of_classes, name);
   } else if (name == "binary") {
-    model.set_loss(
-        [num_classes](const at::Tensor& output, const at::Tensor& target) {
-          const Rows rows = rows_of("binary", output, target, num_classes);
-          return at::binary_cross_entropy_with_logits(rows.scores, rows.one_hot, {}, {}, at::Reduction::Mean);
-        },
-        name);
+    model.set_loss(binary_of_classes, name);
   } else if (name != "cross-entropy") {
-    fail(ErrorCode::kBadInput, name_settings("--loss "), quote_text(name), " is none of: auto, cross-entropy, mse, binary");
+    fail(ErrorCode::kBadInput, name_settings("--loss "), quote_text(name), " is not one of auto, cross-entropy, mse, binary");
   }
 }
 
@@ -100,20 +122,9 @@ at::Tensor soft_target_loss(const at::Tensor& student, const at::Tensor& teacher
   return sum * (temperature * std::min(temperature, 1.0) / static_cast<double>(of_teacher.size(0)));
 }
 
-// Activation-based attention transfer (Zagoruyko and Komodakis 2017, "Paying more attention to attention", arXiv 1612.03928, section 3.1).
-// A layer's attention is where it is active, whatever its channels mean, so that layers of different widths can be compared:
-//
-//   Q(position) = sum over channels of F(channel, position)^2,   a = Q / ||Q||_2,   distance = ||a_student - a_teacher||_2^2
-//
-// between 0 and 2 for a sample. Of text a position is one of the sequence. A mean over samples, so that parts of a batch, weighted by their
-// samples, add up to the whole. Cost: one pass over both outputs, and one over the student's in backward.
-//
-// Where we differ: the paper's equation 2 has the norm, its authors' program the mean square over positions; this is the sum of squares,
-// which does not depend on the number of positions. Maps of different sizes are pooled by averages, not interpolated.
-
 namespace {
 
-constexpr double kTiny = 1e-12;  // A layer that gives zeros looks nowhere.
+constexpr double kTiny = 1e-12;  // Avoids 0 / 0 for a layer whose output is zero.
 
 /// {samples, height, width} or {samples, positions}, fp32.
 at::Tensor attention_of(const at::Tensor& output) {

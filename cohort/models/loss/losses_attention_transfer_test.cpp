@@ -61,7 +61,7 @@ TEST_CASE("attention transfer: the gradient is that of the difference quotient, 
   CHECK(silent.grad().isfinite().all().item<bool>());
 }
 
-TEST_CASE("attention transfer: what has no positions, or other ones, is said before the training") {
+TEST_CASE("attention transfer: outputs without positions, or with others, are refused before the training") {
   CHECK(why_no_attention({1, 4, 8, 8}, {1, 9, 4, 4}).empty());
   CHECK(why_no_attention({1, 16, 32}, {1, 16, 64}).empty());
   CHECK(why_no_attention({1, 10}, {1, 10}).find("both must have positions") != std::string::npos);

@@ -82,7 +82,7 @@ TEST_CASE("distillation: parts of a batch, weighted by their samples, add up to 
   CHECK(soft_target_loss(student.reshape({12, 5}), teacher, 3).item<double>() == doctest::Approx(whole).epsilon(1e-6));
 }
 
-TEST_CASE("distillation: scores of other classes are refused, with both forms") {
+TEST_CASE("distillation: scores of other classes are refused, with both shapes") {
   const std::string error = error_of([] { soft_target_loss(at::randn({5, 2}), at::randn({5, 3}), 4); });
   CHECK(error.find("(5, 3)") != std::string::npos);
   CHECK(error.find("(5, 2)") != std::string::npos);

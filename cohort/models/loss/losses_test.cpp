@@ -63,7 +63,7 @@ TEST_CASE("named losses: parts of a batch, weighted by their samples, add up to 
 }
 
 TEST_CASE("named losses: what does not go together is refused") {
-  CHECK(error_of([] { model_on(kClasses, "hinge"); }) == "--loss \"hinge\" is none of: auto, cross-entropy, mse, binary");
+  CHECK(error_of([] { model_on(kClasses, "hinge"); }) == "--loss \"hinge\" is not one of auto, cross-entropy, mse, binary");
   CHECK(error_of([] { model_on(kNumbers, "binary"); }).find("numbers to predict; use mse") != std::string::npos);
   for (const char* name : {"mse", "cross-entropy"})
     CHECK(error_of([&] { model_on(kLabels, name); }).find("is not for labels, of which a sample has any number; use binary") !=

@@ -1,7 +1,33 @@
+// Named metrics:
+//
+//   top5-error       classes: fraction of targets whose class is not among the five likeliest (0 with fewer than six classes)
+//   balanced-error   classes: 1 - the mean recall of the classes; classes without targets do not count
+//   f1               classes: mean over classes of 2 right / (targets + guesses), the macro F1 score; classes with neither do not count
+//   perplexity       classes: exp of the mean cross-entropy
+//   mae              numbers: mean of |output - target|, in standard deviations of the training's targets
+//   r2               numbers: 1 - sum of squared errors / sum of squared distances of the targets from their mean
+//
+// and those that COHORT_METRIC registers.
+//
+// Average precision measures how well the scores of a label rank the samples that have it before the others, whatever the threshold. With
+// samples in descending order of their scores, the n-th threshold takes all samples with at least the n-th largest of the different scores;
+// samples with equal scores are taken together, so their order does not matter. With precision P_n, the fraction of those taken that have
+// the label, and recall R_n, the fraction of those with the label that are taken,
+//
+//   AP = sum over n of (R_n - R_{n-1}) P_n,   R_0 = 0
+//
+// without interpolation, as in scikit-learn's average_precision_score. The mean over labels (its average="macro") counts only labels that
+// some evaluated sample has and some has not, as init2winit and the Open Graph Benchmark do; for the others every order is as good. Scores
+// are compared as the model gives them: a sigmoid in fp32 would make large ones equal.
+//
+// Ranks keep the scores of the samples that they evaluated and exchange them in blocks of labels: an all-reduce of {samples, labels}
+// numbers of which all but one rank's are 0, which is exact, so the value is the same bit for bit for any number of ranks. Each label is
+// then sorted by one rank. Memory: 5 bytes a sample and label on the rank that evaluated it, and during the exchange at most 32 MiB, or 8
+// bytes a sample where that is more. Messages: 8 bytes a sample and label through an all-reduce. Time: a sort of the samples for each
+// label.
 #include "cohort/models/metric/metrics.h"
 
 #include <ATen/core/Reduction.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/topk.h>
@@ -34,12 +60,11 @@ double sum_of(const at::Tensor& numbers) { return numbers.to(at::kDouble).sum().
 
 double mean_or_nan(double sum, double count) { return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN(); }
 
-/// The mean over targets of what `each` adds up.
+/// The mean over targets; `each` returns the sum over a chunk.
 NamedMetric mean_metric(
     std::function<double(const at::Tensor&, const at::Tensor&)> each,
     const std::function<double(double)>& of_mean = [](double mean) { return mean; }) {
-  return {.name = "",
-          .num_sums = 2,
+  return {.num_sums = 2,
           .add =
               [each = std::move(each)](const at::Tensor& output, const at::Tensor& target, double* sums) {
                 sums[0] += each(output, target);
@@ -48,7 +73,7 @@ NamedMetric mean_metric(
           .value = [of_mean](const double* sums) { return of_mean(mean_or_nan(sums[0], sums[1])); }};
 }
 
-/// Sums a class: targets, guesses, right ones.
+/// Adds three sums for each class: targets, guesses, right guesses.
 void add_counts(const at::Tensor& output, const at::Tensor& target, int64_t num_classes, double* sums) {
   const at::Tensor guess = output.argmax(1);
   const at::Tensor counted[] = {target, guess, target.masked_select(guess.eq(target))};
@@ -60,8 +85,7 @@ void add_counts(const at::Tensor& output, const at::Tensor& target, int64_t num_
 
 /// The mean of `of_class(targets, guesses, right)` over the classes for which it is a number.
 NamedMetric class_mean(int64_t num_classes, double (*of_class)(double, double, double), bool is_error) {
-  return {.name = "",
-          .num_sums = 3 * num_classes,
+  return {.num_sums = 3 * num_classes,
           .add = [num_classes](const at::Tensor& output, const at::Tensor& target,
                                double* sums) { add_counts(output, target, num_classes, sums); },
           .value =
@@ -91,10 +115,9 @@ double sum_of_distances(const at::Tensor& output, const at::Tensor& target) {
   return sum_of((output.to(at::kDouble) - target.to(at::kDouble)).abs());
 }
 
-/// Sums: squares of errors, targets, squares of targets, count. Targets lie around 0 with a deviation near 1, so nothing cancels.
+/// Sums: squares of errors, targets, squares of targets, count. Targets lie around 0 with a deviation near 1, so there is no cancellation.
 NamedMetric r2(int64_t /*num_classes*/) {
-  return {.name = "",
-          .num_sums = 4,
+  return {.num_sums = 4,
           .add =
               [](const at::Tensor& output, const at::Tensor& target, double* sums) {
                 const at::Tensor exact = target.to(at::kDouble);
@@ -145,10 +168,10 @@ std::vector<std::string> names_for(Kind kind) {
   return names;
 }
 
-/// What there is for data of that kind.
+/// The end of a refusal: the metrics for data of that kind.
 std::string list_for(Kind kind) {
   const std::vector<std::string> names = names_for(kind);
-  return names.empty() ? "; for these data there is none but what COHORT_METRIC registers"
+  return names.empty() ? "; for these data there are only metrics that COHORT_METRIC registers"
                        : "; for these data there are: " + join(names, " ");
 }
 
@@ -157,11 +180,11 @@ NamedMetric named_metric(const std::string& name, const DataShape& data) {
   const auto known = known_metrics().find(name);
   const auto own = own_metrics().find(name);
   if (known == known_metrics().end() && own == own_metrics().end())
-    fail(ErrorCode::kBadInput, name_settings("--metrics "), quote_text(name), " is no metric", did_you_mean(name, names_for(kind)),
+    fail(ErrorCode::kBadInput, name_settings("--metrics "), quote_text(name), " is not a metric", did_you_mean(name, names_for(kind)),
          list_for(kind));
   if (own == own_metrics().end() && known->second.kind != kind)
     fail(ErrorCode::kBadInput, name_settings("--metrics "), name,
-         known->second.kind == Kind::kNumbers ? " is of numbers" : " is of classes", ", and these data have ",
+         known->second.kind == Kind::kNumbers ? " is for numbers" : " is for classes", ", and these data have ",
          data.regression ? "numbers to predict"
          : data.labels   ? "labels"
                          : "classes",
@@ -179,7 +202,7 @@ std::vector<NamedMetric> named_metrics(const std::string& names, const DataShape
   for (const std::string& part : split(names, ',')) {
     const std::string name = trim(part);
     for (const NamedMetric& before : metrics)
-      if (before.name == name) fail(ErrorCode::kBadInput, name_settings("--metrics "), name, " stands there twice");
+      if (before.name == name) fail(ErrorCode::kBadInput, name_settings("--metrics "), name, " is given twice");
     metrics.push_back(named_metric(name, data));
   }
   return metrics;
@@ -195,11 +218,7 @@ void register_metric(const std::string& name, MetricFunction function) {
     fail(ErrorCode::kBadInput, "the metric name ", name, " is taken");
 }
 
-namespace {
-
-constexpr int64_t kBlockNumbers = 1 << 23;  // Floats of an exchange.
-
-}  // namespace
+constexpr int64_t kBlockNumbers = 1 << 23;  // Floats of one exchange.
 
 std::optional<double> average_precision(std::span<const float> scores, std::span<const float> has_label) {
   std::vector<std::pair<float, bool>> ranked;
@@ -226,12 +245,12 @@ std::optional<double> average_precision(std::span<const float> scores, std::span
 
 void LabelScores::add(int64_t first, const at::Tensor& scores, const at::Tensor& labels) {
   const int64_t count = labels.numel() / num_labels_;
-  // Copies: a batch's memory is filled anew.
+  // Copies: the memory of a batch is reused.
   chunks_.push_back({first, scores.reshape({count, num_labels_}).to(at::kFloat, false, /*copy=*/true).contiguous(),
                      labels.reshape({count, num_labels_}).to(at::kByte, false, /*copy=*/true).contiguous()});
 }
 
-/// {labels, 2, samples}: scores and targets of this rank's samples, 0 for the others.
+/// {labels, 2, samples}: scores and labels of this rank's samples, 0 for the others.
 at::Tensor LabelScores::block_of(int64_t first_label, int64_t num_labels) const {
   at::Tensor block = at::zeros({num_labels * 2 * num_samples_}, at::kFloat);
   float* const out = block.mutable_data_ptr<float>();
@@ -252,7 +271,7 @@ at::Tensor LabelScores::block_of(int64_t first_label, int64_t num_labels) const 
 double LabelScores::mean_average_precision(Group& group) const {
   const auto samples = static_cast<size_t>(num_samples_);
   const int64_t labels_of_block = std::clamp<int64_t>(kBlockNumbers / 2 / std::max<int64_t>(1, num_samples_), 1, num_labels_);
-  // Of each label its average precision and whether it has one.
+  // For each label its average precision and whether it has one.
   at::Tensor found = at::zeros({2 * num_labels_}, at::kDouble);
   double* const values = found.mutable_data_ptr<double>();
   for (int64_t first = 0; first < num_labels_; first += labels_of_block) {

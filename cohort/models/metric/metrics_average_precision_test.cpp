@@ -37,7 +37,7 @@ double by_thresholds(const at::Tensor& scores, const at::Tensor& labels) {
   return sum;
 }
 
-/// Few different scores, so many are equal; the last label is nobody's.
+/// Few different scores, so many are equal; no sample has the last label.
 struct Made {
   at::Tensor scores, labels;
 };
@@ -75,7 +75,7 @@ TEST_CASE("average precision: equal scores are taken together, in whatever order
         average_precision(span(scores), span(labels)));
 }
 
-TEST_CASE("average precision: a label that nobody or everybody has is none; a score that is no number is none either") {
+TEST_CASE("average precision: undefined for a label that no or every sample has, NaN for a NaN score") {
   const std::vector<float> scores{1, 2};
   CHECK(!average_precision(scores, std::vector<float>{0, 0}));
   CHECK(!average_precision(scores, std::vector<float>{1, 1}));

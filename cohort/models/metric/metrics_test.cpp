@@ -18,7 +18,7 @@ namespace {
 const DataShape kClasses{.input = {4}, .num_classes = 7};
 const DataShape kNumbers{.input = {4}, .num_classes = 1, .regression = true};
 
-/// In chunks, as ranks have them.
+/// Evaluates in chunks, as ranks do.
 double value_of(const std::string& name, const DataShape& data, const at::Tensor& output, const at::Tensor& target, int64_t chunk) {
   const std::vector<NamedMetric> metrics = named_metrics(name, data);
   REQUIRE(metrics.size() == 1);
@@ -79,18 +79,18 @@ TEST_CASE("named metrics: each is its definition, by hand, however the samples a
   }
 }
 
-TEST_CASE("named metrics: what is none, or not of these data, is refused") {
+TEST_CASE("named metrics: unknown names, and metrics for other data, are refused") {
   const auto refusal = [](const std::string& names, const DataShape& data) { return error_of([&] { named_metrics(names, data); }); };
   CHECK(named_metrics("", kClasses).empty());
   CHECK(named_metrics("f1, perplexity", kClasses).size() == 2);
   CHECK(refusal("f2", kClasses).find("did you mean 'f1'") != std::string::npos);
-  CHECK(refusal("f1,", kClasses).find("is no metric") != std::string::npos);
+  CHECK(refusal("f1,", kClasses).find("is not a metric") != std::string::npos);
   CHECK(refusal("f1,f1", kClasses).find("twice") != std::string::npos);
   CHECK(refusal("mae", kClasses).find("these data have classes") != std::string::npos);
   CHECK(refusal("f1", kNumbers).find("numbers to predict") != std::string::npos);
 }
 
-TEST_CASE("named metrics: one's own is the mean of what it gives") {
+TEST_CASE("named metrics: a user's metric is the mean of its numbers") {
   register_metric("test-own", [](const at::Tensor& output, const at::Tensor& target) { return output.argmax(1).eq(target); });
   register_metric("test-wrong", [](const at::Tensor& output, const at::Tensor&) { return output; });
   CHECK(error_of([] { register_metric("test-own", {}); }).find("is taken") != std::string::npos);

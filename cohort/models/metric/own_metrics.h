@@ -1,5 +1,5 @@
 #pragma once
-// Metrics from a user's own code: what COHORT_METRIC registers is named by --metrics as the built-in ones are (metrics.h).
+// Metrics of a user's own code: those that COHORT_METRIC registers can be named in --metrics like the built-in ones (metrics.h).
 
 #include <ATen/core/Tensor.h>
 
@@ -10,12 +10,12 @@
 
 namespace cohort {
 
-/// What a metric of one's own gives of a chunk: a number for each target, in the order of these; the metric is their mean over all. Called
-/// with scores {targets, classes}, or of a regression numbers {targets} and of labels scores {targets}, sample after sample, float32, and
-/// the targets {targets}, int64 or float32, in host memory; by one thread a process.
+/// Returns one number for each target, in the order of the targets; the metric is the mean over all. `output`: scores {targets, classes},
+/// or for regressions and labels {targets}, float32; `target`: {targets}, int64 or float32; in host memory. Called by one thread of a
+/// process.
 using MetricFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
 
-/// Registers `name`; Error(kBadInput) when it is taken, or is no name. Call before run_cli(); not thread-safe.
+/// Registers `name`; Error(kBadInput) where it is taken or not a valid name. Call before run_cli(); not thread-safe.
 COHORT_API void register_metric(const std::string& name, MetricFunction function);
 
 namespace detail {

@@ -1,4 +1,4 @@
-#include "cohort/compress/compressed_parts.h"
+#include "cohort/compress/compressed_content.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/rand_like.h>
@@ -17,7 +17,6 @@
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/model_file.h"
 #include "cohort/data/source/description_json.h"
-#include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/infer/trained_model.h"
 #include "cohort/models/layers/ghost_batch_norm.h"
@@ -60,10 +59,10 @@ CompressionSource source_of(std::shared_ptr<LayerGraph> (*build)(), const at::Te
   return source;
 }
 
-Form form_of(const CompressedParts& parts, const std::string& name) {
+Form form_of(const CompressedContent& content, const std::string& name) {
   const auto found =
-      std::find_if(parts.form.layers.begin(), parts.form.layers.end(), [&](const auto& layer) { return layer.name == name; });
-  REQUIRE_MESSAGE(found != parts.form.layers.end(), name);
+      std::find_if(content.form.layers.begin(), content.form.layers.end(), [&](const auto& layer) { return layer.name == name; });
+  REQUIRE_MESSAGE(found != content.form.layers.end(), name);
   return found->form;
 }
 
@@ -75,27 +74,27 @@ TEST_CASE("a residual model with batch norm, in int8 from end to end") {
   const at::Tensor input = at::randn({32, 2, 12, 12});
   const CompressionSource source = source_of(residual_model, input);
   const ActivationScales scales = observe_activations(*source.model, {input}, find_range_method("min-max"));
-  CompressedParts parts = static_parts(source, scales, {0, 4, 8});
-  CHECK((form_of(parts, "conv1") == Form::kStatic));
-  CHECK((form_of(parts, "norm1") == Form::kAbsorbed));
-  CHECK((form_of(parts, "relu1") == Form::kAbsorbed));
-  CHECK((form_of(parts, "pool") == Form::kThrough));
-  CHECK((form_of(parts, "sum") == Form::kSum));
-  CHECK((form_of(parts, "relu2") == Form::kAbsorbed));
-  CHECK(parts.form.layers.back().floats);
-  CHECK(parts.form.layers.size() == 8);  // All but the mean.
-  const std::shared_ptr<LayerGraph> model = complete(source, parts);
+  CompressedContent content = compress_static(source, scales, {0, 4, 8});
+  CHECK((form_of(content, "conv1") == Form::kStatic));
+  CHECK((form_of(content, "norm1") == Form::kAbsorbed));
+  CHECK((form_of(content, "relu1") == Form::kAbsorbed));
+  CHECK((form_of(content, "pool") == Form::kThrough));
+  CHECK((form_of(content, "sum") == Form::kSum));
+  CHECK((form_of(content, "relu2") == Form::kAbsorbed));
+  CHECK(content.form.layers.back().floats);
+  CHECK(content.form.layers.size() == 8);  // All but the mean.
+  const std::shared_ptr<LayerGraph> model = build_compressed(source, content);
   CHECK(model->parameters().empty());
-  CHECK(parts.tensors.contains("conv1.bias"));  // What the norm left.
-  CHECK_FALSE(parts.tensors.contains("norm1.weight"));
+  CHECK(content.tensors.contains("conv1.bias"));  // From the folded norm.
+  CHECK_FALSE(content.tensors.contains("norm1.weight"));
   const at::Tensor wanted = source.model->forward(input), found = model->forward(input);
   CHECK_FALSE(found.is_quantized());
   CHECK(relative(found, wanted) < 0.05);
   CHECK(relative(found, wanted) > 0);
-  // Any part of it: layers that stay floats get floats.
+  // Any subset of the layers: those that stay in floats get floats.
   for (const LayerSet& chosen : {LayerSet{0}, LayerSet{4}, LayerSet{8}, LayerSet{0, 8}, LayerSet{4, 8}, LayerSet{}}) {
-    CompressedParts some = static_parts(source, scales, chosen);
-    CHECK(relative(complete(source, some)->forward(input), wanted) < 0.05);
+    CompressedContent some = compress_static(source, scales, chosen);
+    CHECK(relative(build_compressed(source, some)->forward(input), wanted) < 0.05);
   }
 }
 
@@ -107,8 +106,8 @@ TEST_CASE("scales are finer the smaller the range, and a wrong one shows") {
   ActivationScales scales = observe_activations(*source.model, {input}, find_range_method("min-max"));
   const at::Tensor wanted = source.model->forward(input);
   scales.outputs[2]->scale *= 40;
-  CompressedParts parts = static_parts(source, scales, {0, 4, 8});
-  CHECK(relative(complete(source, parts)->forward(input), wanted) > 0.05);
+  CompressedContent content = compress_static(source, scales, {0, 4, 8});
+  CHECK(relative(build_compressed(source, content)->forward(input), wanted) > 0.05);
 }
 
 std::shared_ptr<LayerGraph> transformer_model() {
@@ -130,13 +129,13 @@ TEST_CASE("a Transformer: dynamic products, static ones around them, and codes o
   CHECK((source.facts[1].does == LayerFacts::Does::kBlock));
   const at::Tensor wanted = source.model->forward(input);
   const ActivationScales scales = observe_activations(*source.model, {input}, find_range_method("min-max"));
-  CHECK_FALSE(scales.input.has_value());  // Bytes are no floats.
-  std::vector<CompressedParts> all = {dynamic_parts(source, {1, 2}), static_parts(source, scales, {1, 2}),
-                                      coded_parts(source, {0, 1, 2}, 8, 0), coded_parts(source, {0, 1, 2}, 4, 8)};
+  CHECK_FALSE(scales.input.has_value());  // Bytes are not floats.
+  std::vector<CompressedContent> all = {compress_dynamic(source, {1, 2}), compress_static(source, scales, {1, 2}),
+                                        compress_weights(source, {0, 1, 2}, 8, 0), compress_weights(source, {0, 1, 2}, 4, 8)};
   const std::vector<double> bounds = {0.05, 0.05, 0.02, 0.2};
   for (size_t i = 0; i < all.size(); ++i) {
     CAPTURE(i);
-    const std::shared_ptr<LayerGraph> model = complete(source, all[i]);
+    const std::shared_ptr<LayerGraph> model = build_compressed(source, all[i]);
     const double found = relative(model->forward(input), wanted);
     CHECK(found < bounds[i]);
     CHECK(found > 0);
@@ -149,7 +148,7 @@ TEST_CASE("a Transformer: dynamic products, static ones around them, and codes o
 
 }  // namespace
 
-// Files of compressed models: what was written is what is loaded, and damaged files are refused with a line or load as what they now say.
+// Files of compressed models: they load as they were written; damaged files are refused in one line or load with their changed content.
 
 namespace {
 
@@ -178,13 +177,13 @@ std::shared_ptr<LayerGraph> with_zeros() {
   return model;
 }
 
-/// Of every scheme.
-std::vector<CompressedParts> small_parts(CompressionSource& source, const at::Tensor& input) {
+/// The content by every scheme.
+std::vector<CompressedContent> small_contents(CompressionSource& source, const at::Tensor& input) {
   source = {.model = build_small(), .facts = {}, .fresh = build_small};
   source.facts = examine_layers(*source.model, input);
   const ActivationScales scales = observe_activations(*source.model, {input}, find_range_method("min-max"));
-  return {static_parts(source, scales, {0, 3, 7, 9}), static_parts(source, scales, {3, 9}),    dynamic_parts(source, {7, 9}),
-          coded_parts(source, {0, 3, 7, 9}, 8, 0),    coded_parts(source, {0, 3, 7, 9}, 4, 5), sparse_parts(*with_zeros())};
+  return {compress_static(source, scales, {0, 3, 7, 9}), compress_static(source, scales, {3, 9}),      compress_dynamic(source, {7, 9}),
+          compress_weights(source, {0, 3, 7, 9}, 8, 0),  compress_weights(source, {0, 3, 7, 9}, 4, 5), compress_sparse(*with_zeros())};
 }
 
 std::string content_of(const std::string& path) {
@@ -199,10 +198,10 @@ TEST_CASE("a loaded file answers bit for bit as the model that it was made of") 
   torch::manual_seed(31);
   const at::Tensor input = at::randn({16, 1, 8, 8});
   CompressionSource source;
-  for (CompressedParts& parts : small_parts(source, input)) {
-    const std::shared_ptr<LayerGraph> made = complete(source, parts);
+  for (CompressedContent& content : small_contents(source, input)) {
+    const std::shared_ptr<LayerGraph> made = build_compressed(source, content);
     const std::string path = folder / "m.safetensors";
-    const int64_t bytes = write_compressed_file(path, parts, small_metadata());
+    const int64_t bytes = write_compressed_file(path, content, small_metadata());
     CHECK(bytes == static_cast<int64_t>(content_of(path).size()));
     const TrainedModel loaded = load_compressed(path);
     CHECK(at::equal(loaded(input), made->forward(input)));
@@ -212,15 +211,15 @@ TEST_CASE("a loaded file answers bit for bit as the model that it was made of") 
   }
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("files whose content does not fit the model are refused") {
   const TemporaryFolder folder;
   const at::Tensor input = at::randn({8, 1, 8, 8});
   CompressionSource source;
-  CompressedParts parts = small_parts(source, input).front();
-  complete(source, parts);
+  CompressedContent content = small_contents(source, input).front();
+  build_compressed(source, content);
   const std::string path = folder / "m.safetensors";
-  const auto refusal = [&](const std::function<void(CompressedParts&, FileMetadata&)>& change) {
-    CompressedParts changed = parts;
+  const auto refusal = [&](const std::function<void(CompressedContent&, FileMetadata&)>& change) {
+    CompressedContent changed = content;
     FileMetadata metadata = small_metadata();
     change(changed, metadata);
     write_compressed_file(path, changed, metadata);
@@ -236,8 +235,8 @@ TEST_CASE("what does not fit is refused") {
   CHECK(refusal([](auto& p, auto&) { p.form.layers[0].form = CompressedLayer::Form::kSum; }).find("conv1") != std::string::npos);
   CHECK(refusal([](auto& p, auto&) { p.tensors["more"] = at::randn({2}); }).find("more") != std::string::npos);
   CHECK(refusal([](auto&, auto& m) { m["model"] = "cnn:conv1=5,conv2=4,hidden=6"; }).find("[3, 1, 5, 5]") != std::string::npos);
-  // A plain export is no compressed file.
-  CompressedParts plain;
+  // A plain export is not a compressed file.
+  CompressedContent plain;
   for (const auto& parameter : source.model->named_parameters()) plain.tensors[parameter.key()] = parameter.value().detach();
   write_compressed_file(path, plain, small_metadata());
   std::string text = content_of(path);
@@ -255,15 +254,15 @@ TEST_CASE("mutation: compressed files") {
   CompressionSource source;
   int refused = 0, accepted = 0;
   const std::string path = folder / "m.safetensors";
-  for (CompressedParts& parts : small_parts(source, input)) {
-    complete(source, parts);
-    write_compressed_file(path, parts, small_metadata());
+  for (CompressedContent& content : small_contents(source, input)) {
+    build_compressed(source, content);
+    write_compressed_file(path, content, small_metadata());
     std::string whole = content_of(path);
     whole.back() ^= 1;
     std::ofstream(path, std::ios::binary) << whole;
     CHECK(error_of([&] { load_compressed(path); }).find("checksum") != std::string::npos);
     whole.back() ^= 1;
-    // What follows is about what comes after that check.
+    // The rest tests what happens after that check.
     for (const char* const key : {kTensorsChecksum, kTextChecksum}) whole.replace(whole.find(key), std::strlen(key), std::strlen(key), 'x');
     const size_t header = 8 + whole.find('}');
     const auto take = [&](const std::string& text) {

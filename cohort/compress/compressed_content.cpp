@@ -1,4 +1,22 @@
-#include "cohort/compress/compressed_parts.h"
+// Compresses chosen layers of a model, rebuilds the model from the result, and writes it as a file.
+//
+//   static int8   Jacob et al. 2018, "Quantization and training of neural networks for efficient integer-arithmetic-only inference"
+//   dynamic int8  matrix products of inputs that are scaled batch by batch
+//   weight-only   codes in the file, floats in memory
+//   sparse        values without their zeros (coded_tensor.cpp)
+//
+// Static int8 walks the layers in order and notes for each output whether it is int8:
+//
+//   convolution, linear   int8 where chosen: the batch norm behind it is folded into weight and bias, the ReLU is done by the kernel; the
+//                         output range is that of the last layer absorbed. A linear layer whose output no int8 layer reads gives floats
+//   ReLU, pooling, ...    int8 where their input is
+//   sum                   int8 where both inputs are
+//   Transformer block     dynamic
+//   anything else         floats
+//
+// Folding: a convolution w * x + b followed by factor * y + shift is the convolution (factor w) * x + (factor b + shift).
+// Cost: one pass over the weights of the chosen layers.
+#include "cohort/compress/compressed_content.h"
 
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -24,100 +42,95 @@
 namespace cohort {
 namespace {
 
-void keep_codes(CompressedParts& parts, const std::string& name, const at::Tensor& tensor, int bits, int64_t group) {
+void store_codes(CompressedContent& content, const std::string& name, const at::Tensor& tensor, int bits = 8, int64_t group = 0) {
   CodedTensor how{.shape = tensor.sizes().vec(), .bits = bits, .group = 0};
   if (group < how.columns()) how.group = group;
   const Codes codes = encode_rows(tensor, bits, how.group);
-  parts.form.tensors[name] = how;
-  parts.tensors[name] = codes.codes;
-  parts.tensors[name + ".scale"] = codes.scales;
-}
-
-/// Parameters and buffers of `model` by each of their names.
-std::map<std::string, at::Tensor> tensors_of(const LayerGraph& model) {
-  std::map<std::string, at::Tensor> tensors;
-  for (const auto& parameter : model.named_parameters()) tensors[parameter.key()] = parameter.value();
-  for (const auto& buffer : model.named_buffers()) tensors[buffer.key()] = buffer.value();
-  return tensors;
+  content.form.tensors[name] = how;
+  content.tensors[name] = codes.codes;
+  content.tensors[name + ".scale"] = codes.scales;
 }
 
 }  // namespace
 
-CompressedParts dynamic_parts(const CompressionSource& source, const LayerSet& chosen) {
-  CompressedParts parts;
+CompressedContent compress_dynamic(const CompressionSource& source, const LayerSet& chosen) {
+  CompressedContent content;
   for (const size_t index : chosen) {
     const LayerGraph::Layer& layer = source.model->layers()[index];
-    parts.form.layers.push_back({.name = layer.name, .form = CompressedLayer::Form::kDynamic});
-    if (source.facts[index].does != LayerFacts::Does::kBlock) {
-      keep_codes(parts, layer.name + ".weight", *layer.module->named_parameters().find("weight"), 8, 0);
-      continue;
-    }
-    for (const char* product : {"qkv", "out", "up", "down"}) {
-      const std::string name = concat(product, ".weight");
-      keep_codes(parts, layer.name + "." + name, *layer.module->named_parameters().find(name), 8, 0);
-    }
+    content.form.layers.push_back({.name = layer.name, .form = CompressedLayer::Form::kDynamic});
+    std::vector<std::string> products = {"weight"};
+    if (source.facts[index].does == LayerFacts::Does::kBlock) products = {"qkv.weight", "out.weight", "up.weight", "down.weight"};
+    for (const std::string& name : products) store_codes(content, layer.name + "." + name, *layer.module->named_parameters().find(name));
   }
-  return parts;
+  return content;
 }
 
-CompressedParts coded_parts(const CompressionSource& source, const LayerSet& chosen, int bits, int64_t group) {
-  CompressedParts parts;
+CompressedContent compress_weights(const CompressionSource& source, const LayerSet& chosen, int bits, int64_t group) {
+  CompressedContent content;
   for (const size_t index : chosen) {
     const LayerGraph::Layer& layer = source.model->layers()[index];
     for (const auto& parameter : layer.module->named_parameters())
       if (parameter.value().dim() >= 2 && parameter.value().scalar_type() == at::kFloat)
-        keep_codes(parts, layer.name + "." + parameter.key(), parameter.value(), bits, group);
+        store_codes(content, layer.name + "." + parameter.key(), parameter.value(), bits, group);
   }
-  return parts;
+  return content;
 }
 
-CompressedParts sparse_parts(const LayerGraph& model) {
-  CompressedParts parts;
+CompressedContent compress_sparse(const LayerGraph& model) {
+  CompressedContent content;
   for (const auto& [name, tensor] : distinct_parameters(model)) {
     if (tensor.dim() < 2 || tensor.scalar_type() != at::kFloat || tensor.numel() == 0) continue;
     SparseValues sparse = encode_sparse(tensor);
     const int64_t kept = sparse.values.numel();
     if (sparse_bytes(tensor.numel(), kept) >= static_cast<int64_t>(tensor.nbytes())) continue;
-    parts.form.tensors[name] = {.shape = tensor.sizes().vec(), .bits = 32, .group = 0, .kept = kept};
-    parts.tensors[name] = std::move(sparse.values);
-    parts.tensors[name + ".mask"] = std::move(sparse.mask);
+    content.form.tensors[name] = {.shape = tensor.sizes().vec(), .bits = 32, .group = 0, .kept = kept};
+    content.tensors[name] = std::move(sparse.values);
+    content.tensors[name + ".mask"] = std::move(sparse.mask);
   }
-  return parts;
+  return content;
 }
 
-std::shared_ptr<LayerGraph> complete(const CompressionSource& source, CompressedParts& parts) {
-  const std::map<std::string, at::Tensor> originals = tensors_of(*source.model);
+std::shared_ptr<LayerGraph> build_compressed(const CompressionSource& source, CompressedContent& content) {
+  const std::map<std::string, at::Tensor> originals = named_tensors(*source.model);
   std::map<std::string, at::Tensor> read;
   std::shared_ptr<LayerGraph> model = source.fresh();
-  make_compressed(*model, parts.form, [&](const std::string& name, DType dtype, const std::vector<int64_t>& shape, void* destination) {
-    const auto made = parts.tensors.find(name);
+  make_compressed(*model, content.form, [&](const std::string& name, DType dtype, const std::vector<int64_t>& shape, void* destination) {
+    const auto made = content.tensors.find(name);
     const auto original = originals.find(name);
-    if (made == parts.tensors.end() && original == originals.end())
+    if (made == content.tensors.end() && original == originals.end())
       fail(ErrorCode::kBadInput, "the model has no tensor ", name, ", which its compressed form needs");
-    const at::Tensor tensor = (made != parts.tensors.end() ? made->second : original->second).detach().contiguous();
+    const at::Tensor tensor = (made != content.tensors.end() ? made->second : original->second).detach().contiguous();
     if (dtype_of_tensor(name, tensor) != dtype || tensor.sizes().vec() != shape)
       fail(ErrorCode::kBadInput, "tensor ", name, " is ", dtype_name(dtype_of_tensor(name, tensor)), " ", shape_text(tensor.sizes().vec()),
            ", and its compressed form needs ", dtype_name(dtype), " ", shape_text(shape));
     if (tensor.numel() > 0) std::memcpy(destination, tensor.data_ptr(), tensor.nbytes());
     read[name] = tensor;
   });
-  parts.tensors = std::move(read);
+  content.tensors = std::move(read);
   return model;
 }
 
-// Static int8 of a graph of layers (Jacob et al. 2018, "Quantization and training of neural networks for efficient integer-arithmetic-only
-// inference").
-//
-// Walk the layers in order, and remember of each output whether it is int8:
-//   convolution, product  int8 where it was chosen: its batch norm is folded into weight and bias, its ReLU done by the kernel; the range
-//   of
-//                         the output is that of the last layer it absorbed. A product whose output no int8 layer reads gives floats
-//   ReLU, pooling, ...    int8 where their input is
-//   sum                   int8 where both inputs are
-//   Transformer block     dynamic (dynamic_parts)
-//   all else              floats
-//
-// Folding: a convolution w * x + b followed by factor * y + shift is the convolution (factor w) * x + (factor b + shift).
+int64_t layer_bytes(const CompressedContent& content, const std::string& layer) {
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : content.tensors)
+    if (name.starts_with(layer + ".")) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+int64_t module_bytes(const torch::nn::Module* module) {
+  int64_t bytes = 0;
+  if (!module) return 0;
+  for (const std::vector<at::Tensor>& tensors : {module->parameters(), module->buffers()})
+    for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+std::map<std::string, at::Tensor> named_tensors(const torch::nn::Module& module) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& parameter : module.named_parameters()) tensors[parameter.key()] = parameter.value();
+  for (const auto& buffer : module.named_buffers()) tensors[buffer.key()] = buffer.value();
+  return tensors;
+}
 
 namespace {
 
@@ -129,9 +142,9 @@ class StaticWalk {
   StaticWalk(const CompressionSource& source, const ActivationScales& scales, const LayerSet& chosen)
       : source_(source), scales_(scales), chosen_(chosen), is_int8_(source.facts.size()), is_absorbed_(source.facts.size()) {}
 
-  CompressedParts run() {
+  CompressedContent run() {
     for (size_t i = 0; i < source_.facts.size(); ++i) visit(i);
-    return std::move(parts_);
+    return std::move(content_);
   }
 
  private:
@@ -142,31 +155,31 @@ class StaticWalk {
     return std::all_of(inputs.begin(), inputs.end(), [&](int input) { return input >= 0 && is_int8_[static_cast<size_t>(input)]; });
   }
 
-  CompressedLayer& put(size_t index, Form form) {
-    parts_.form.layers.push_back({.name = layer(index).name, .form = form});
-    return parts_.form.layers.back();
+  CompressedLayer& add_layer(size_t index, Form form) {
+    content_.form.layers.push_back({.name = layer(index).name, .form = form});
+    return content_.form.layers.back();
   }
 
   void visit(size_t index) {
     const LayerFacts& facts = source_.facts[index];
     const bool is_chosen = chosen_.contains(index);
     if (is_absorbed_[index]) {
-      put(index, Form::kAbsorbed);
+      add_layer(index, Form::kAbsorbed);
       is_int8_[index] = is_int8_[static_cast<size_t>(layer(index).inputs[0])];
     } else if (is_chosen && facts.does == Does::kBlock) {
-      CompressedParts block = dynamic_parts(source_, {index});
-      parts_.form.layers.push_back(block.form.layers[0]);
-      parts_.form.tensors.merge(block.form.tensors);
-      parts_.tensors.merge(block.tensors);
+      CompressedContent block = compress_dynamic(source_, {index});
+      content_.form.layers.push_back(block.form.layers[0]);
+      content_.form.tensors.merge(block.form.tensors);
+      content_.tensors.merge(block.tensors);
     } else if (is_chosen && (facts.does == Does::kConvolution || facts.does == Does::kProduct)) {
-      put_weights(index);
+      compress_weights(index);
     } else if (facts.does == Does::kSum && reads_int8(index) && scales_.of(static_cast<int>(facts.last(index)))) {
-      CompressedLayer& sum = put(index, Form::kSum);
+      CompressedLayer& sum = add_layer(index, Form::kSum);
       sum.relu = facts.relu.has_value();
       sum.output = *scales_.of(static_cast<int>(facts.last(index)));
       absorb(index);
     } else if ((facts.does == Does::kThrough || facts.does == Does::kRelu) && reads_int8(index)) {
-      put(index, Form::kThrough);
+      add_layer(index, Form::kThrough);
       is_int8_[index] = true;
     }
   }
@@ -177,11 +190,11 @@ class StaticWalk {
       if (absorbed) is_absorbed_[*absorbed] = true;
   }
 
-  void put_weights(size_t index) {
+  void compress_weights(size_t index) {
     const LayerFacts& facts = source_.facts[index];
     const std::optional<CodeScale>&input = scales_.of(layer(index).inputs[0]), &output = scales_.of(static_cast<int>(facts.last(index)));
-    if (!input || !output) return;  // Not finite: stays floats.
-    CompressedLayer& how = put(index, Form::kStatic);
+    if (!input || !output) return;  // The range is not finite: the layer stays in floats.
+    CompressedLayer& how = add_layer(index, Form::kStatic);
     how.relu = facts.relu.has_value();
     how.input = *input;
     how.output = *output;
@@ -189,8 +202,9 @@ class StaticWalk {
     const std::string name = how.name;
     absorb(index);
     is_int8_[index] = !how.floats;
-    if (facts.does == Does::kProduct) keep(name + ".weight", static_cast<const torch::nn::LinearImpl&>(*layer(index).module).weight);
-    else keep_convolution(index, name);
+    if (facts.does == Does::kProduct)
+      store_codes(content_, name + ".weight", static_cast<const torch::nn::LinearImpl&>(*layer(index).module).weight);
+    else fold_convolution(index, name);
   }
 
   bool has_int8_reader(size_t index) const {
@@ -202,7 +216,7 @@ class StaticWalk {
     });
   }
 
-  void keep_convolution(size_t index, const std::string& name) {
+  void fold_convolution(size_t index, const std::string& name) {
     const auto& conv = static_cast<const torch::nn::Conv2dImpl&>(*layer(index).module);
     at::Tensor weight = conv.weight.detach();
     at::Tensor bias = conv.bias.defined() ? conv.bias.detach() : at::zeros({weight.size(0)}, weight.options());
@@ -211,35 +225,31 @@ class StaticWalk {
       weight = weight * factors.factor.view({-1, 1, 1, 1});
       bias = bias * factors.factor + factors.shift;
     }
-    keep(name + ".weight", weight);
-    parts_.tensors[name + ".bias"] = bias.contiguous();
-  }
-
-  void keep(const std::string& name, const at::Tensor& weight) {
-    const Codes codes = encode_rows(weight, 8, 0);
-    parts_.form.tensors[name] = {.shape = weight.sizes().vec(), .bits = 8, .group = 0};
-    parts_.tensors[name] = codes.codes;
-    parts_.tensors[name + ".scale"] = codes.scales;
+    store_codes(content_, name + ".weight", weight);
+    content_.tensors[name + ".bias"] = bias.contiguous();
   }
 
   const CompressionSource& source_;
   const ActivationScales& scales_;
   const LayerSet& chosen_;
-  CompressedParts parts_;
+  CompressedContent content_;
   std::vector<bool> is_int8_, is_absorbed_;
 };
 
 }  // namespace
 
-CompressedParts static_parts(const CompressionSource& source, const ActivationScales& scales, const LayerSet& chosen) {
+CompressedContent compress_static(const CompressionSource& source, const ActivationScales& scales, const LayerSet& chosen) {
   at::NoGradGuard no_grad;
   return StaticWalk(source, scales, chosen).run();
 }
 
 namespace {
 
-TensorView view_of(const std::string& name, const at::Tensor& tensor) {
-  return {name, dtype_of_tensor(name, tensor), tensor.sizes().vec(), tensor.data_ptr()};
+std::vector<TensorView> views_of(const auto& tensors) {
+  std::vector<TensorView> views;
+  for (const auto& [name, tensor] : tensors)
+    views.push_back({name, dtype_of_tensor(name, tensor), tensor.sizes().vec(), tensor.data_ptr()});
+  return views;
 }
 
 }  // namespace
@@ -251,18 +261,15 @@ FileMetadata metadata_of_export(const TrainedFile& file) {
   return metadata;
 }
 
-int64_t write_compressed_file(const std::string& out, const CompressedParts& parts, FileMetadata metadata) {
-  std::vector<TensorView> views;
-  for (const auto& [name, tensor] : parts.tensors) views.push_back(view_of(name, tensor));
-  metadata[exported::kCompressed] = to_json(parts.form).dump();
-  return write_model_file(out, views, metadata);
+int64_t write_compressed_file(const std::string& out, const CompressedContent& content, FileMetadata metadata) {
+  metadata[exported::kCompressed] = to_json(content.form).dump();
+  return write_model_file(out, views_of(content.tensors), metadata);
 }
 
 int64_t bytes_of_export(const LayerGraph& model, const FileMetadata& metadata) {
-  std::vector<TensorView> views;
   std::vector<NamedTensor> tensors = distinct_parameters(model);
   for (NamedTensor& buffer : distinct_buffers(model)) tensors.push_back(std::move(buffer));
-  for (const auto& [name, tensor] : tensors) views.push_back(view_of(name, tensor));
+  const std::vector<TensorView> views = views_of(tensors);
   return write_safetensors([](const void*, size_t) {}, "the exported model", views, with_checksums(views, metadata)).bytes;
 }
 
