@@ -20,10 +20,10 @@
 #include "cohort/job/learning_rate.h"
 #include "cohort/job/update_rule.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/models/graph/step_context.h"
 #include "cohort/models/metric/metrics.h"
 #include "cohort/parallel/common/vector_loops.h"
 #include "cohort/train/model/batch_tensors.h"
+#include "cohort/train/step/forward_backward.h"
 
 namespace cohort {
 namespace {
@@ -157,7 +157,7 @@ bool TrialStep::chain_agrees() {
   batch_.gather(data_.train, indices);
   float* const flat = flat_.mutable_data_ptr<float>();
   const double loss = chain_->gradient(batch_.input(), batch_.target(), schedule_.label_smoothing, 1, false, flat);
-  const double expected = autograd(1);
+  const double expected = autograd(1, {.seed = seed_});
   double difference = 0, size = 0;
   for (const TrialWeights::Segment& segment : weights_.segments()) {
     const at::Tensor gradient = tidy_gradient(segment.parameter);
@@ -181,13 +181,8 @@ const std::vector<Share>& TrialStep::pieces_of(int64_t batch) {
                                   static_cast<int>(num_pieces_), model_->sample_granularity());
 }
 
-/// Of the samples in batch_, weighted; the engine adds to gradients that are there.
-double TrialStep::autograd(double weight) {
-  const at::Tensor output = model_->forward(batch_.input());
-  const at::Tensor loss = loss_of(*model_, output, batch_.target(), weight, {.label_smoothing = schedule_.label_smoothing});
-  const double value = loss.item<double>();
-  loss.backward();
-  return value;
+double TrialStep::autograd(double weight, const StepContext& context) {
+  return forward_backward(*model_, {batch_.input(), batch_.target(), weight, context}, {.label_smoothing = schedule_.label_smoothing});
 }
 
 double TrialStep::gradient_of(const Share& piece, int64_t number, int64_t batch, bool accumulate) {
@@ -202,8 +197,7 @@ double TrialStep::gradient_of(const Share& piece, int64_t number, int64_t batch,
   if (chain_)
     return chain_->gradient(batch_.input(), batch_.target(), schedule_.label_smoothing, weight, accumulate,
                             flat_.mutable_data_ptr<float>());
-  const StepContextScope context({seed_, number, piece.begin});
-  return autograd(weight);
+  return autograd(weight, {seed_, number, piece.begin});
 }
 
 /// Autograd's gradients into the flat array, with a mark for each that is there.

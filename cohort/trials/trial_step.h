@@ -15,6 +15,7 @@
 #include "cohort/data/sampler.h"
 #include "cohort/job/learning_rate.h"
 #include "cohort/job/update_rule.h"
+#include "cohort/models/graph/step_context.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/study/spec/spec.h"
 #include "cohort/trials/dense_chain.h"
@@ -78,7 +79,8 @@ class TrialStep {
   void make_flat();
   const std::vector<Share>& pieces_of(int64_t batch);
   double gradient_of(const Share& piece, int64_t number, int64_t batch, bool accumulate);
-  double autograd(double weight);
+  /// Loss and gradient of the samples in batch_; gradients add to those that are there.
+  double autograd(double weight, const StepContext& context);
   void collect_gradients();
   Result exchange(double loss, bool wish_stop, double share);
 

@@ -15,7 +15,6 @@
 // that does not decide, five in fp32.
 #include "cohort/verify/batch_division.h"
 #include "cohort/comm/compute_threads.h"
-#include "cohort/job/specs/small_specs.h"
 #include "cohort/train/initial_model.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -37,9 +36,9 @@
 #include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/models/graph/step_context.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/model/batch_tensors.h"
+#include "cohort/train/step/forward_backward.h"
 #include "cohort/train/step/in_turn.h"
 #include "cohort/verify/trainings.h"
 #include "cohort/world/launch.h"
@@ -139,23 +138,16 @@ class FirstBatch {
   void forward_backward(LayerGraph& model, InTurn& in_turn, LoadedBatch& loaded, at::ScalarType type) const {
     BatchTensors whole = as_tensors(loaded.batch, data_.train->shape());
     if (whole.input.is_floating_point()) whole.input = whole.input.to(type);
-    const size_t pieces_of_share = loaded.pieces.size() / static_cast<size_t>(in_turn.num_shares());
-    int64_t offset = 0;
-    in_turn.begin_step();
-    for (size_t piece = 0; piece < loaded.pieces.size(); ++piece) {
-      const int64_t count = loaded.pieces[piece].size();
-      if (count == 0) continue;
-      const StepContextScope context({config_.seed, 0, loaded.pieces[piece].begin});
-      in_turn.begin_piece(static_cast<int>(piece / pieces_of_share), static_cast<int>(piece % pieces_of_share), count);
-      const at::Tensor output = model.forward(whole.input.narrow(0, offset, count));
-      loss_of(model, output, whole.target.narrow(0, offset, count), static_cast<double>(count) / static_cast<double>(loaded.global_samples),
-              {.label_smoothing =
-                   label_smoothing_over_all(config_.label_smoothing, config_.label_smoothing_over, data_.train->shape().num_classes)})
-          .backward();
-      offset += count;
-      in_turn.end_piece();
-    }
-    in_turn.end_step(loaded.global_samples);
+    const LossRules rules = loss_rules(config_, data_.train->shape());
+    in_turn.step(loaded, [&](const Share& piece, int64_t offset) {
+      const double weight = static_cast<double>(piece.size()) / static_cast<double>(loaded.global_samples);
+      cohort::forward_backward(model,
+                               {whole.input.narrow(0, offset, piece.size()),
+                                whole.target.narrow(0, offset, piece.size()),
+                                weight,
+                                {config_.seed, 0, piece.begin}},
+                               rules);
+    });
   }
 
   const Config& config_;

@@ -13,6 +13,7 @@
 namespace cohort {
 
 class LayerGraph;
+struct Config;
 
 struct BatchTensors {
   at::Tensor input;   ///< {samples, ...shape.input}: float pictures, or int64 bytes.
@@ -43,8 +44,12 @@ struct LossRules {
   /// The mean with what a teacher makes of it.
   std::function<at::Tensor(const at::Tensor& mean, const at::Tensor& logits)> add = {};
 };
+/// The label smoothing of `config` over the classes of `shape`. Error(kBadInput) where it is too large for them.
+LossRules loss_rules(const Config& config, const DataShape& shape);
+
 /// The part of a step's loss that some samples are: the mean of `output`, made floats (for_loss), over them, times `weight`, which is their
-/// number / that of the step's samples. Backward() can start from it; Error(kBadInput) as mean_loss() and check_has_gradient() have it.
+/// number / that of the step's samples; 0 without samples. Backward() can start from it. Error(kBadInput) as mean_loss() and
+/// check_has_gradient() have it.
 at::Tensor loss_of(const LayerGraph& model, const at::Tensor& output, const at::Tensor& target, double weight = 1,
                    const LossRules& rules = {});
 

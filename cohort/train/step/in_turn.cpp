@@ -50,6 +50,21 @@ InTurn::InTurn(LayerGraph& model, const Layout& layout, std::vector<BorrowedWeig
   }
 }
 
+void InTurn::step(const LoadedBatch& batch, const std::function<void(const Share& piece, int64_t offset)>& compute) {
+  const size_t pieces_of_share = batch.pieces.size() / static_cast<size_t>(num_shares_);
+  int64_t offset = 0;
+  begin_step();
+  for (size_t i = 0; i < batch.pieces.size(); ++i) {
+    const Share& piece = batch.pieces[i];
+    if (piece.size() == 0) continue;
+    begin_piece(static_cast<int>(i / pieces_of_share), static_cast<int>(i % pieces_of_share), piece.size());
+    compute(piece, offset);
+    offset += piece.size();
+    end_piece();
+  }
+  end_step(batch.global_samples);
+}
+
 void InTurn::begin_step() {
   at::NoGradGuard no_grad;
   for (Gradient& gradient : gradients_) gradient.terms.clear();

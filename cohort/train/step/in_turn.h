@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/data/loader.h"
 #include "cohort/job/layout.h"
 #include "cohort/parallel/common/parameters.h"
 
@@ -39,6 +40,8 @@ class InTurn {
 
   /// Pipelines, or data-parallel ranks, that divide the batch.
   int num_shares() const { return num_shares_; }
+  /// A whole step: calls `compute` for each piece of the batch that has samples, which begin at `offset` in it.
+  void step(const LoadedBatch& batch, const std::function<void(const Share& piece, int64_t offset)>& compute);
   void begin_step();
   /// `num_samples` in micro-step `number` of a share. A share's pieces come one after the other.
   void begin_piece(int share, int number, int64_t num_samples);

@@ -22,8 +22,8 @@
 #include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_graph.h"
-#include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/model/strategy_options.h"
+#include "cohort/train/step/forward_backward.h"
 #include "cohort/train/step/loss_scaler.h"
 #include "cohort/world/stop.h"
 
@@ -65,9 +65,10 @@ int64_t TrainingStep::samples_of_update(const LoadedBatch& batch) const {
   return round_ ? batch.num_local_samples() : batch.global_samples;
 }
 
-TrainingStep::Rows TrainingStep::rows_of(const BatchTensors& whole, LoadedBatch& loaded, int64_t offset, int64_t count) {
-  Rows rows{whole.input.narrow(0, offset, count),
-            whole.target.narrow(0, offset, count),
+TrainingStep::Rows TrainingStep::rows_of(const BatchTensors& whole, LoadedBatch& loaded, const Share& piece, int64_t offset) const {
+  const int64_t count = piece.size();
+  Rows rows{{whole.input.narrow(0, offset, count), whole.target.narrow(0, offset, count),
+             static_cast<double>(count) / static_cast<double>(samples_of_update(loaded)), context_of(piece, loaded.step)},
             std::span(loaded.samples).subspan(static_cast<size_t>(offset), static_cast<size_t>(count)),
             {}};
   const int64_t scores = loaded.answers.empty() ? 0 : std::ssize(loaded.answers) / loaded.num_local_samples();
@@ -75,27 +76,27 @@ TrainingStep::Rows TrainingStep::rows_of(const BatchTensors& whole, LoadedBatch&
   return rows;
 }
 
-at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const Rows& rows, int64_t all_samples) const {
-  const int64_t count = rows.target.size(0);
-  if (count == 0) return output.sum() * 0;
-  LossRules rules{.label_smoothing = label_smoothing_over_all(config_.label_smoothing, config_.label_smoothing_over, shape_.num_classes)};
+LossRules TrainingStep::rules_for(const Rows& rows) const {
+  LossRules rules = loss_rules(config_, shape_);
   const bool divided = part_.sharded().logits_divided;
-  const auto whole = [&](const at::Tensor& logits) {
+  const auto whole = [this, divided](const at::Tensor& logits) {
     return divided ? gather_from_ranks(logits, logits.dim() - 1, part_.tensor()) : logits;
   };
   if (options_.loss) {
     rules.mean = options_.loss;
   } else if (divided && model_.loss()) {
-    // It knows nothing of ranks: each of them computes it of the whole output.
-    rules.mean = [&](const at::Tensor& logits, const at::Tensor& target) { return mean_loss(model_, whole(logits), target); };
+    // The model's own loss knows nothing of ranks: each of them computes it of the whole output.
+    rules.mean = [this, whole](const at::Tensor& logits, const at::Tensor& target) { return mean_loss(model_, whole(logits), target); };
   } else if (divided) {
-    rules.mean = [&](const at::Tensor& logits, const at::Tensor& target) { return divided_cross_entropy(logits, target, part_.tensor()); };
+    rules.mean = [this](const at::Tensor& logits, const at::Tensor& target) {
+      return divided_cross_entropy(logits, target, part_.tensor());
+    };
   }
   if (options_.teacher)
-    rules.add = [&](const at::Tensor& mean, const at::Tensor& logits) {
-      return options_.teacher->add_to(mean, whole(logits), rows.samples, rows.input, rows.answers);
+    rules.add = [this, whole, &rows](const at::Tensor& mean, const at::Tensor& logits) {
+      return options_.teacher->add_to(mean, whole(logits), rows.samples, rows.of_batch.input, rows.answers);
     };
-  return loss_of(model_, output, rows.target, static_cast<double>(count) / static_cast<double>(all_samples), rules);
+  return rules;
 }
 
 double TrainingStep::loss_factor(bool /*is_last*/) const { return scaler_.scale(); }
@@ -109,8 +110,8 @@ at::Tensor TrainingStep::start_of_backward(const at::Tensor& loss, bool is_last)
 
 StepContext TrainingStep::context_of(const Share& piece, int64_t number) const { return {config_.seed, number, piece.begin}; }
 
-/// The same through a pipeline: each round of the schedule takes the micro-batches of one micro-step.
-void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
+/// Each round of the schedule takes the micro-batches of one micro-step.
+void TrainingStep::run_pipeline(LoadedBatch& loaded) {
   PipelineRunner& pipeline = *part_.pipeline();
   BatchTensors whole = as_tensors(loaded.batch, shape_);
   const std::vector<Share>& pieces = loaded.pieces;
@@ -131,19 +132,20 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
       if (pieces[piece].size() > 0 || options_.empty_forward) round.push_back(piece);
     if (round.empty()) continue;
     const int num_micro_batches = static_cast<int>(round.size());
-    const auto rows = [&](int k) {
+    const auto rows_of_round = [&](int k) {
       const size_t piece = round[static_cast<size_t>(k)];
-      return rows_of(whole, loaded, offsets[piece], pieces[piece].size());
+      return rows_of(whole, loaded, pieces[piece], offsets[piece]);
     };
     PipelineWork work;
-    work.input = [&](int k) { return rows(k).input; };
+    work.input = [&](int k) { return rows_of_round(k).of_batch.input; };
     work.loss = [&](int k, const at::Tensor& output) {
-      const at::Tensor loss = share_of_loss(output, rows(k), samples_of_update(loaded));
+      const Rows rows = rows_of_round(k);
+      const at::Tensor loss = loss_of(model_, output, rows.of_batch.target, rows.of_batch.weight, rules_for(rows));
       loss_sum += loss.item<double>();
       return start_of_backward(loss, round[static_cast<size_t>(k)] == last);
     };
     work.around_forward = [&](int k, const std::function<void()>& forward) {
-      const StepContextScope context(context_of(pieces[round[static_cast<size_t>(k)]], number));
+      const StepContextScope context(context_of(pieces[round[static_cast<size_t>(k)]], loaded.step));
       const AutocastScope autocast(job_.precision, options_.device.type());
       const auto began = Clock::now();
       forward();
@@ -163,39 +165,24 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
   strategy_.exchange_without_backward();
 }
 
-/// One rank's pieces after the other's, each with the gradients and buffers that its rank would have.
-void TrainingStep::run_in_turn(LoadedBatch& loaded, int64_t number) {
-  InTurn& in_turn = *options_.in_turn;
+PassOptions TrainingStep::pass_options(std::function<at::Tensor(const at::Tensor& loss, double value)> before_backward) const {
+  return {.precision = job_.precision, .device = options_.device.type(), .before_backward = std::move(before_backward)};
+}
+
+/// The pieces of one rank after those of the other, each with the gradients and buffers that its rank would have.
+void TrainingStep::run_in_turn(LoadedBatch& loaded) {
   BatchTensors whole = as_tensors(loaded.batch, shape_);
-  const size_t pieces_of_rank = loaded.pieces.size() / static_cast<size_t>(in_turn.num_shares());
   double loss_sum = 0;
-  int64_t offset = 0;
-  in_turn.begin_step();
-  for (size_t piece = 0; piece < loaded.pieces.size(); ++piece) {
-    const int64_t count = loaded.pieces[piece].size();
-    if (count == 0) continue;
-    const StepContextScope context(context_of(loaded.pieces[piece], number));
-    const Rows rows = rows_of(whole, loaded, offset, count);
-    offset += count;
-    in_turn.begin_piece(static_cast<int>(piece / pieces_of_rank), static_cast<int>(piece % pieces_of_rank), count);
-    at::Tensor loss;
-    {
-      const AutocastScope autocast(job_.precision, options_.device.type());
-      loss = share_of_loss(model_.forward(rows.input), rows, loaded.global_samples);
-    }
-    loss_sum += loss.item<double>();
-    start_of_backward(loss, false).backward();
-    in_turn.end_piece();
-  }
-  in_turn.end_step(loaded.global_samples);
+  options_.in_turn->step(loaded, [&](const Share& piece, int64_t offset) {
+    const Rows rows = rows_of(whole, loaded, piece, offset);
+    loss_sum += forward_backward(model_, rows.of_batch, rules_for(rows),
+                                 pass_options([&](const at::Tensor& loss, double) { return start_of_backward(loss, false); }));
+  });
   strategy_.set_control(kLoss, static_cast<float>(loss_sum));
   strategy_.exchange_without_backward();
 }
 
-/// Each micro-batch's loss is weighted by its samples / all samples of the update, so that gradients add up to that of the mean.
-void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
-  if (part_.pipeline()) return run_pipeline(loaded, number);
-  if (options_.in_turn) return run_in_turn(loaded, number);
+void TrainingStep::run_pieces(LoadedBatch& loaded) {
   const std::vector<Share>& pieces = loaded.pieces;
   const auto runs = [&](size_t piece) { return pieces[piece].size() > 0 || options_.empty_forward; };
   size_t last = pieces.size();
@@ -211,23 +198,20 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
   int64_t offset = 0;
   for (size_t piece = 0; piece < pieces.size(); ++piece) {
     if (!runs(piece)) continue;
-    const int64_t count = pieces[piece].size();
-    const StepContextScope context(context_of(pieces[piece], number));
-    const Rows rows = rows_of(whole, loaded, offset, count);
-    at::Tensor loss;
-    offset += count;
+    const Rows rows = rows_of(whole, loaded, pieces[piece], offset);
+    offset += pieces[piece].size();
     const double begin = steady_seconds();
-    {
-      const AutocastScope autocast(job_.precision, options_.device.type());
-      loss = share_of_loss(model_.forward(rows.input), rows, samples_of_update(loaded));
-    }
-    loss_sum += loss.item<double>();
-    const double forward_end = steady_seconds();
-    loss = start_of_backward(loss, piece == last);
-    strategy_.set_sync(piece == last);
-    strategy_.set_control(kLoss, static_cast<float>(loss_sum));
-    if (options_.noise) options_.noise->begin_piece(count);
-    loss.backward();
+    double forward_end = 0;
+    const auto before_backward = [&](const at::Tensor& loss, double value) {
+      loss_sum += value;
+      forward_end = steady_seconds();
+      const at::Tensor start = start_of_backward(loss, piece == last);
+      strategy_.set_sync(piece == last);
+      strategy_.set_control(kLoss, static_cast<float>(loss_sum));
+      if (options_.noise) options_.noise->begin_piece(pieces[piece].size());
+      return start;
+    };
+    forward_backward(model_, rows.of_batch, rules_for(rows), pass_options(before_backward));
     if (!options_.trace) continue;
     options_.trace->span("forward", begin, forward_end);
     options_.trace->span("backward", forward_end, steady_seconds());
@@ -294,7 +278,9 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   strategy_.set_control(kStop, stop_requested() ? 1 : 0);
   strategy_.set_gradient_factor(scaler_.gradient_factor());
   if (options_.noise) options_.noise->begin_step(number, batch.global_samples, scaler_.gradient_factor());
-  forward_backward(batch, number);
+  if (part_.pipeline()) run_pipeline(batch);
+  else if (options_.in_turn) run_in_turn(batch);
+  else run_pieces(batch);
   // Or what a GPU still computes would count as exchange, and shares by speed would give it too much.
   if (const c10::Device& device = options_.device; !device.is_cpu())
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());

@@ -20,6 +20,7 @@
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/model/precision.h"
 #include "cohort/train/model/pruner.h"
+#include "cohort/train/step/forward_backward.h"
 #include "cohort/train/step/in_turn.h"
 #include "cohort/train/step/loss_scaler.h"
 #include "cohort/train/step/noise_meter.h"
@@ -87,20 +88,20 @@ class TrainingStep {
 
  private:
   StepResult run_step(int64_t number, LoadedBatch& batch);
-  void forward_backward(LoadedBatch& batch, int64_t number);
-  void run_pipeline(LoadedBatch& batch, int64_t number);
-  void run_in_turn(LoadedBatch& batch, int64_t number);
+  void run_pieces(LoadedBatch& batch);
+  void run_pipeline(LoadedBatch& batch);
+  void run_in_turn(LoadedBatch& batch);
   /// What backward() starts from: scaled as the precision asks. `is_last`: of the pieces of its replica.
   at::Tensor start_of_backward(const at::Tensor& loss, bool is_last) const;
-  /// Some samples of a loaded batch.
+  PassOptions pass_options(std::function<at::Tensor(const at::Tensor& loss, double value)> before_backward) const;
   struct Rows {
-    at::Tensor input, target;
+    SampleRows of_batch;
     std::span<const int64_t> samples;  ///< Their indices in the data.
-    at::Tensor answers;                ///< A teacher's that worked beside; else undefined.
+    at::Tensor answers;                ///< The scores of a teacher that worked in the loader; else undefined.
   };
-  static Rows rows_of(const BatchTensors& whole, LoadedBatch& loaded, int64_t offset, int64_t count);
-  /// The part of the step's loss that these samples are, not scaled.
-  at::Tensor share_of_loss(const at::Tensor& output, const Rows& rows, int64_t all_samples) const;
+  Rows rows_of(const BatchTensors& whole, LoadedBatch& loaded, const Share& piece, int64_t offset) const;
+  /// How the loss of `rows` is computed, which must outlive the result.
+  LossRules rules_for(const Rows& rows) const;
   int64_t samples_of_update(const LoadedBatch& batch) const;
   bool exchanges_after(int64_t number) const { return (number + 1) % steps_between_exchanges_ == 0; }
   void agree(StepResult& out, const LoadedBatch& batch, int64_t number);
