@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-/// As trainer.h says of its train().
+/// As train() of trainer.h, for a job that check_job() has passed.
 TrainResult train(const Job& job, const DataSet& data, const World& world, const TrainOptions& options = {});
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// Checks what is asked, sets the run up, and gives it to who trains it: the loop of ranks in step, served workers, or the virtual clock.
+// Sets a run up and gives it to what trains it: the loop of ranks in step, served workers, or the virtual clock.
 #include "cohort/run/trainer.h"
 #include "cohort/train/train_result.h"
 
@@ -20,12 +20,6 @@ namespace cohort {
 TrainResult train(const Job& job, const DataSet& data, const World& world, const TrainOptions& options) {
   keep_freed_memory();
   catch_stop_signals();
-  // Those of verify() are pieces of a comparison: it has checked the whole.
-  if (options.reports) {
-    check_config(job.config);
-    check_run(job, data.train->shape().kind == DataShape::Kind::kText);
-    check_data(job, data);
-  }
   if (is_served(job.config, job.layout)) return train_served(job, data, world, options);
   RunSetup run(job, data, world, options);
   std::unique_ptr<VirtualTraining> virtual_workers;
@@ -48,7 +42,9 @@ TrainResult train(const Config& given, const DataSet& data, const World& world) 
   check_config(given);
   Config config = given;
   if (!data.name.empty()) config.data = data.name;
-  return train(resolve(config, world.size, world.local_size == world.size), data, world);
+  const Job job = resolve(config, world.size, world.local_size == world.size);
+  check_job(job, data);
+  return train(job, data, world);
 }
 
 }  // namespace cohort

@@ -254,4 +254,10 @@ void check_run(const Job& job, std::optional<bool> is_text) {
   check_devices(job.devices);
 }
 
+void check_job(const Job& job, const DataSet& data) {
+  check_config(job.config);  // With what its layout said of some settings.
+  check_data(job, data);
+  check_run(job, data.train->shape().kind == DataShape::Kind::kText);
+}
+
 }  // namespace cohort

@@ -18,6 +18,8 @@ void check_run(const Job& job, std::optional<bool> is_text);
 /// Error(kBadInput) for a batch of more samples than there are, a limit of memory that not one of them fits into, and a fault in a step
 /// that never comes.
 void check_data(const Job& job, const DataSet& data);
+/// Both, and check_config(), once the data are open: the last check before a training begins.
+void check_job(const Job& job, const DataSet& data);
 
 /// Error(kBadInput) for what this model cannot do: training without a weight, stages of one layer, and options of a loss that it does not
 /// have.

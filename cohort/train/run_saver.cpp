@@ -109,7 +109,7 @@ Json describe_stages(const RunSetup& run) {
 }  // namespace
 
 RunSaver::RunSaver(RunSetup& run)
-    : run_(run), state_(run.job, run.config, *run.model, *run.parallel.strategy, run.group, run.parallel.places(), data_identity(run)) {
+    : run_(run), state_(run.job, *run.model, *run.parallel.strategy, run.group, run.parallel.places(), data_identity(run)) {
   if (run.config.resume) resume();
   if (first_step_ > run.total_steps)
     fail(ErrorCode::kBadInput, name_settings("--resume: the run has done "), first_step_, " steps, and ", run.total_steps,

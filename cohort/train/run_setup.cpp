@@ -36,6 +36,11 @@
 namespace cohort {
 namespace {
 
+Job with_defaults(Job job) {
+  job.config = cohort::with_defaults(std::move(job.config));
+  return job;
+}
+
 /// What synchronised batch norm would wait for in a layer: the median of a few all-gathers of 64 channels' sums. Collective.
 double seconds_of_statistics(Group group) {
   const at::Tensor mine = at::zeros({2 * 64 + 1}, at::kDouble), all = at::zeros({group.size() * mine.numel()}, at::kDouble);
@@ -105,8 +110,7 @@ double student_seconds(LayerGraph& model, const DataSource& source, c10::Device 
 int threads_of_rank(const Config& config, const World& world) { return config.threads > 0 ? config.threads : cores_of_rank(world); }
 
 RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World& here, const TrainOptions& how)
-    : job(job_given),
-      config(with_defaults(job.config)),
+    : job(with_defaults(job_given)),
       data(data_given),
       world(here),
       options(how),
@@ -150,7 +154,7 @@ void RunSetup::make_model() {
   model = initial.model;
   began_with = std::move(initial.taken);
   frozen = std::move(initial.frozen);
-  check_model(job.config, job.layout, *model);
+  check_model(config, job.layout, *model);
   check_profile(options.forecast, *model);
   Augmentation(config.augment, data.train->shape(), config.seed);  // Refused before a folder is filled.
   if (job.pruning) prunable = prunable_tensors(*model, job.pruning->granularity);
@@ -175,7 +179,7 @@ void RunSetup::make_teacher() {
                              .pipelines = parallel.part->num_pipelines(),
                              .place = world.local_rank,
                              .size = world.local_size,
-                             .has_loader = !is_served(job.config, job.layout) && config.virtual_time.empty(),
+                             .has_loader = !is_served(config, job.layout) && config.virtual_time.empty(),
                              .student_seconds = seconds_of_student,
                              .group = options.num_served > 0 ? nullptr : &group,
                              .hints = hints.get()});

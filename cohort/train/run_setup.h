@@ -51,8 +51,8 @@ struct RunSetup {
   EvaluationOptions evaluation_options();
 
   const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
-  const Job job;
-  Config config;  ///< The job's, with defaults and folder filled in.
+  Job job;  ///< Its configuration has the defaults and the folder filled in: the only one of the run.
+  Config& config = job.config;
   const DataSet& data;
   const World world;
   const TrainOptions options;

@@ -142,16 +142,14 @@ void check_piece(const Checkpoint& checkpoint, const FlatPiece& piece, const std
 
 }  // namespace
 
-RunState::RunState(const Job& job, const Config& config, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
-                   DataIdentity data)
+RunState::RunState(const Job& job, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places, DataIdentity data)
     : job_(job),
-      config_(config),
       model_(model),
       strategy_(strategy),
       group_(group),
       places_(std::move(places)),
       data_(std::move(data)),
-      settings_(to_toml(lasting_config(config))) {}
+      settings_(to_toml(lasting_config(job.config))) {}
 
 Json RunState::describe(int64_t step, const Json& extra) const {
   Json aliases = Json::object();
@@ -174,10 +172,10 @@ std::string RunState::save(int64_t step, const Json& extra, int64_t best_step, b
     return pieces;
   };
   return write_checkpoint(group_, places_,
-                          {.folder = checkpoints_folder(config_),
+                          {.folder = checkpoints_folder(job_.config),
                            .makes_above = makes_run,
                            .step = step,
-                           .num_kept = static_cast<int>(config_.keep_checkpoints),
+                           .num_kept = static_cast<int>(job_.config.keep_checkpoints),
                            .best_step = best_step,
                            .mine = mine,
                            .state = [&] { return describe(step, extra); }},
@@ -187,15 +185,15 @@ std::string RunState::save(int64_t step, const Json& extra, int64_t best_step, b
 /// On rank 0: the path of the newest valid checkpoint, which is of this run.
 std::string RunState::newest_checkpoint() const {
   std::vector<std::string> skipped;
-  const std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(checkpoints_folder(config_), &skipped);
+  const std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(checkpoints_folder(job_.config), &skipped);
   for (const std::string& line : skipped) log_warning("checkpoint skipped: " + line);
   if (!checkpoint)
-    fail(ErrorCode::kBadInput, name_settings("--resume: no valid checkpoint in "), checkpoints_folder(config_),
+    fail(ErrorCode::kBadInput, name_settings("--resume: no valid checkpoint in "), checkpoints_folder(job_.config),
          name_settings(
              ", so there is nothing to go on from; begin anew in another --run folder, or, where none was saved, with --resume=auto"));
   const Json& state = checkpoint->state();
   check_identity(state.value("identity", Json::object()), identity(job_, data_, state.value("step", int64_t{0})), checkpoint->path(),
-                 config_.data);
+                 job_.config.data);
   return checkpoint->path();
 }
 

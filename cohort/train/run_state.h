@@ -58,8 +58,7 @@ struct DataIdentity {
 class RunState {
  public:
   /// `config`: the job's with defaults and folder filled in. References must outlive the object.
-  RunState(const Job& job, const Config& config, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
-           DataIdentity data);
+  RunState(const Job& job, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places, DataIdentity data);
 
   /// Collective. Writes RUN/checkpoints/step-...: every rank the pieces that it owns, rank 0 the manifest. `extra` is kept in the
   /// checkpoint's state (rank 0's counts). `best_step`: whose checkpoint is the best and stays; -1: none's. `makes_run`: the run's folder
@@ -81,7 +80,6 @@ class RunState {
   Json describe(int64_t step, const Json& extra) const;
 
   const Job& job_;
-  const Config& config_;
   LayerGraph& model_;
   Strategy& strategy_;
   Group& group_;

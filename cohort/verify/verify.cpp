@@ -99,9 +99,7 @@ void check_verifiable(const Config& config, const Layout& layout, const DataSet&
   if (config.shares == "auto")
     fail(ErrorCode::kBadInput,
          name_settings("verify: --shares auto follows the speed of the moment, so no two runs are alike; give numbers, as 3:1"));
-  const Job job = resolve(config, layout);
-  check_data(job, data);
-  check_run(job, data.train->shape().kind == DataShape::Kind::kText);
+  check_job(resolve(config, layout), data);
 }
 
 constexpr double kMargin = 8, kLastBits = 2, kSums = 32;
