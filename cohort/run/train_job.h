@@ -1,5 +1,5 @@
 #pragma once
-// train() of trainer.h for what the command line and `verify` ask for besides.
+// train() with the options that only the command line, verify and auto-tuning use.
 
 #include "cohort/job/job.h"
 #include "cohort/run/trainer.h"

@@ -1,6 +1,5 @@
 // Sets a run up and gives it to what trains it: the loop of ranks in step, served workers, or the virtual clock.
 #include "cohort/run/trainer.h"
-#include "cohort/train/train_result.h"
 
 #include <memory>
 #include <utility>

@@ -4,7 +4,6 @@
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
-#include <string>
 
 #include "cohort/base/fail.h"
 

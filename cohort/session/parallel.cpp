@@ -13,10 +13,8 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/utils/clip_grad.h>
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/models/graph/layer_graph.h"

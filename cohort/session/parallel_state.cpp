@@ -12,22 +12,17 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <utility>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/together.h"
-#include "cohort/job/layout.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/refusals.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
-#include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/train/model/checkpoint_pieces.h"
 
 namespace cohort {

@@ -12,7 +12,6 @@
 #include <bit>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
@@ -20,10 +19,8 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/sampler.h"
 #include "cohort/models/registry.h"
-#include "cohort/parallel/common/agreement.h"
 #include "cohort/session/explain.h"
 #include "cohort/tensor/collective_ops.h"
-#include "cohort/train/step/parallelize.h"
 
 namespace cohort {
 

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/data/tensors/tensor_data.h"

@@ -5,7 +5,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/nccl.h"
-#include "cohort/data/sampler.h"
 #include "cohort/job/refusals.h"
 #include "cohort/job/specs/batch_schedule.h"
 #include "cohort/job/specs/small_specs.h"

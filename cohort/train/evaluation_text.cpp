@@ -1,9 +1,6 @@
 #include "cohort/train/evaluation_text.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/base64.h"

@@ -10,10 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"

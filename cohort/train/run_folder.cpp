@@ -11,10 +11,8 @@
 #include <filesystem>
 #include <set>
 #include <system_error>
-#include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/file.h"
 #include "cohort/base/files/process_identity.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/log.h"

@@ -15,7 +15,6 @@
 namespace cohort {
 
 struct RunSetup;
-struct TrainResult;
 class LayerGraph;
 
 /// What TrainOptions say of the forecast: one of the two, or neither.

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -75,7 +74,7 @@ namespace {
 constexpr int kTriesAtEnd = 5;
 constexpr std::chrono::seconds kBetweenTries{2};
 
-/// Hosts may have files of the same name that differ; the ranks of one host share theirs.
+/// Hosts may have different files under the same name, so one rank of each host reads its fingerprint.
 DataIdentity data_identity(RunSetup& run) {
   const std::string teacher = run.teacher ? run.teacher->fingerprint() : "";
   if (!run.options.reports) return {run.data.train->num_samples(), "", teacher};
@@ -88,13 +87,13 @@ DataIdentity data_identity(RunSetup& run) {
   return {run.data.train->num_samples(), all.front(), teacher};
 }
 
-/// With what its sums are the same bits, made by one process.
+/// What one process needs to compute the evaluation again with the same bits.
 Json describe_evaluation(RunSetup& run) {
   const EvaluationOptions how = run.evaluation_options();
   return {{"chunk_samples", how.batch_size}, {"shares", how.count}, {"threads", at::get_num_threads()}};
 }
 
-/// [{"layer": "conv1", "stage": 0, "worker": 0}, ...]: who ran which layer of a pipeline.
+/// [{"layer": "conv1", "stage": 0, "worker": 0}, ...]
 Json describe_stages(const RunSetup& run) {
   Json layers = Json::array();
   for (size_t layer = 0; layer < run.parallel.plan.stages.stage_of.size(); ++layer) {
@@ -157,8 +156,8 @@ void RunSaver::save_now(int64_t step, RunReporter& reporter) {
   reporter.checkpoint(step, saved_, seconds_since(began));
 }
 
-/// Throws unless the folder is where it was.
-void RunSaver::save_where_it_is(int64_t step, RunReporter& reporter) {
+/// Throws if the folder was moved or removed.
+void RunSaver::check_not_moved(int64_t step, RunReporter& reporter) {
   const std::optional<std::string> moved = run_.watched ? run_.watched->moved_to() : std::nullopt;
   const std::string found =
       run_.group.all_gather_text(moved ? concat("to ", *moved) : "", "whether the run's folder is where it was").front();
@@ -175,7 +174,7 @@ void RunSaver::save_where_it_is(int64_t step, RunReporter& reporter) {
 
 void RunSaver::save(int64_t step, bool is_last, RunReporter& reporter) {
   if (saved_step_ == step) return;
-  save_where_it_is(step, reporter);
+  check_not_moved(step, reporter);
   for (int tries = 1;; ++tries) {
     try {
       save_now(step, reporter);
@@ -183,7 +182,7 @@ void RunSaver::save(int64_t step, bool is_last, RunReporter& reporter) {
       return;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kFailed) throw;
-      save_where_it_is(step, reporter);  // It may be elsewhere since it was looked for.
+      check_not_moved(step, reporter);  // It may have been moved since the check before.
       const std::string newest =
           saved_step_ < 0 ? "no checkpoint was saved before" : concat("the newest checkpoint is of step ", saved_step_);
       if (is_last ? tries == kTriesAtEnd : last_failed_)

@@ -18,11 +18,9 @@
 #include "cohort/job/resumed_config.h"
 #include "cohort/job/specs/batch_schedule.h"
 #include "cohort/job/specs/sync_mode.h"
-#include "cohort/job/specs/virtual_spec.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/local/fragments.h"
 #include "cohort/train/check_run.h"
-#include "cohort/train/model/checkpoint_pieces.h"
 
 namespace cohort {
 namespace {

@@ -46,8 +46,6 @@ class StateSources {
   int num_workers_;
 };
 
-class Checkpoint;
-
 /// What the data are, as a checkpoint keeps it.
 struct DataIdentity {
   int64_t train_samples = 0;

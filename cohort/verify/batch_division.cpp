@@ -39,7 +39,7 @@
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/step/forward_backward.h"
-#include "cohort/train/step/in_turn.h"
+#include "cohort/train/step/sequential_ranks.h"
 #include "cohort/verify/trainings.h"
 #include "cohort/world/launch.h"
 
@@ -82,12 +82,12 @@ class FirstBatch {
     model->to(type);
     if (nudge > 0) nudge_weights(*model, nudge);
     model->train();
-    InTurn in_turn(*model, layout, {});
-    LoadedBatch loaded = batch(in_turn.num_shares(), config_.accumulate * layout.microbatches, model->sample_granularity());
+    SequentialRanks sequential(*model, layout, {});
+    LoadedBatch loaded = batch(sequential.num_shares(), config_.accumulate * layout.microbatches, model->sample_granularity());
     const MadeOfBatch before = buffers(*model);
     torch::manual_seed(config_.seed);
     const at::Tensor unused = generator_state();
-    forward_backward(*model, in_turn, loaded, type);
+    forward_backward(*model, sequential, loaded, type);
     draws_ = draws_ || !generator_state().equal(unused);
     MadeOfBatch made = buffers(*model);
     for (auto& [name, buffer] : made) buffer.values = buffer.values - before.at(name).values;
@@ -135,11 +135,11 @@ class FirstBatch {
     return result;
   }
 
-  void forward_backward(LayerGraph& model, InTurn& in_turn, LoadedBatch& loaded, at::ScalarType type) const {
+  void forward_backward(LayerGraph& model, SequentialRanks& sequential, LoadedBatch& loaded, at::ScalarType type) const {
     BatchTensors whole = as_tensors(loaded.batch, data_.train->shape());
     if (whole.input.is_floating_point()) whole.input = whole.input.to(type);
     const LossRules rules = loss_rules(config_, data_.train->shape());
-    in_turn.step(loaded, [&](const Share& piece, int64_t offset) {
+    sequential.step(loaded, [&](const Share& piece, int64_t offset) {
       const double weight = static_cast<double>(piece.size()) / static_cast<double>(loaded.global_samples);
       cohort::forward_backward(model,
                                {whole.input.narrow(0, offset, piece.size()),

@@ -117,7 +117,7 @@ const std::string& name_of(Fault fault) {
   return none;
 }
 
-void put_in_fault(Fault fault, const Job& job, TrainOptions& options) {
+void inject_fault(Fault fault, const Job& job, TrainOptions& options) {
   switch (fault) {
     case Fault::kNone:
       return;

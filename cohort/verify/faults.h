@@ -36,6 +36,6 @@ const std::string& name_of(Fault fault);
 
 /// Makes a training of `job` with these options bear the fault, on the ranks that it is about; others train as ever. For forked ranks,
 /// which train nothing else: a part of it is the whole process's. `job` must outlive the training.
-void put_in_fault(Fault fault, const Job& job, TrainOptions& options);
+void inject_fault(Fault fault, const Job& job, TrainOptions& options);
 
 }  // namespace cohort

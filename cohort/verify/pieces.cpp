@@ -27,7 +27,6 @@
 #include <set>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/models/graph/layer_graph.h"

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "cohort/job/layout.h"
-#include "cohort/run/train_job.h"
-#include "cohort/train/step/in_turn.h"
+#include "cohort/train/train_options.h"
 
 namespace cohort {
 

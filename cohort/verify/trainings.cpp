@@ -8,13 +8,11 @@
 #include <optional>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/batch_schedule.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/run/train_job.h"
-#include "cohort/verify/pieces.h"
 #include "cohort/verify/suspects.h"
 #include "cohort/world/launch.h"
 
@@ -24,7 +22,7 @@ struct Trainings::Variant {
   int pieces = 1;
   double nudge = 0;
   Fault fault = Fault::kNone;
-  std::optional<Layout> in_turn = {};
+  std::optional<Layout> sequential = {};
   StagesOfRun stages = {};
 };
 
@@ -72,16 +70,17 @@ Trainings::~Trainings() = default;
 std::string Trainings::run(Job job, const Variant& variant) {
   const int num_ranks = job.num_ranks();
   job.config.run = concat(folder_.path(), "/", num_runs_++);
-  TrainOptions options{.reports = false, .keep_first = num_ranks == 1 && !initial_.contains(variant.nudge), .in_turn = variant.in_turn};
-  put_in_fault(variant.fault, job, options);
+  TrainOptions options{
+      .reports = false, .keep_first = num_ranks == 1 && !initial_.contains(variant.nudge), .sequential = variant.sequential};
+  inject_fault(variant.fault, job, options);
   if (num_ranks == 1)
     options.alter_model = [&variant, description = modules_path()](LayerGraph& model) {
       if (variant.nudge > 0) nudge_weights(model, variant.nudge);
       if (!std::filesystem::exists(description)) write_file_atomically(description, describe_modules(model).dump());
-      if (!variant.in_turn) return AlteredModel();
+      if (!variant.sequential) return AlteredModel();
       BackwardOrder order;
-      if (adds_stages_up(variant.stages)) order = backward_order(model, *variant.in_turn, variant.stages.layers);
-      AlteredModel altered = compute_in_pieces(model, *variant.in_turn, variant.stages.tied);
+      if (adds_stages_up(variant.stages)) order = backward_order(model, *variant.sequential, variant.stages.layers);
+      AlteredModel altered = compute_in_pieces(model, *variant.sequential, variant.stages.tied);
       altered.order = std::move(order);
       cross_stages(model, variant.stages.layers);
       return altered;
@@ -108,7 +107,7 @@ const Checkpoint& Trainings::known(const std::string& key, const Variant& varian
   Config config = config_;
   config.memory_limit = 0;
   config.accumulate *= variant.pieces;
-  if (!variant.in_turn) config.shares = "equal";
+  if (!variant.sequential) config.shares = "equal";
   const std::string folder = run(resolve(config, Layout()), variant);
   if (!initial_.contains(variant.nudge)) initial_.emplace(variant.nudge, Checkpoint::open(folder + "/step-000000000"));
   std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(folder);
@@ -125,14 +124,14 @@ const Checkpoint& Trainings::one_process(int pieces, double nudge) {
   return known(concat("one process, pieces=", pieces, ",nudge=", nudge), {.pieces = pieces, .nudge = nudge});
 }
 
-const Checkpoint& Trainings::in_turn(const Layout& layout, const StagesOfRun& stages, double nudge) {
+const Checkpoint& Trainings::sequential(const Layout& layout, const StagesOfRun& stages, double nudge) {
   const Job job = resolve(config_, layout);
   const Layout arithmetic = arithmetic_of(layout, stages, config_.accumulate * largest_batch_factor(job.batch_stages));
   if (arithmetic.num_ranks() == 1 && arithmetic.microbatches == 1 && stages.layers.empty()) return one_process(1, nudge);
   std::string key = concat(to_text(arithmetic), ",microbatches=", arithmetic.microbatches, ",nudge=", nudge, ",stages=");
   for (const LayerStage& layer : stages.layers) key += concat(" ", layer.stage, "/", layer.worker);
   for (const TiedUse& use : stages.tied) key += concat(" ", use.name);
-  return known(key, {.nudge = nudge, .in_turn = arithmetic, .stages = stages});
+  return known(key, {.nudge = nudge, .sequential = arithmetic, .stages = stages});
 }
 
 Checkpoint Trainings::ranks(const Layout& layout, Fault fault) {

@@ -35,9 +35,9 @@ class Trainings {
   /// One process that takes each micro-step of the command, cut into `pieces` more, whole. `nudge`: its initial weights move by this part
   /// of themselves, up and down.
   const Checkpoint& one_process(int pieces = 1, double nudge = 0);
-  /// One process that does the arithmetic of `layout`'s ranks in their order (train/step/in_turn.h, pieces.h, pieces.h).
-  const Checkpoint& in_turn(const Layout& layout, const StagesOfRun& stages, double nudge = 0);
-  /// What the weights began with that `nudge` moved; one_process() or in_turn() was called with it.
+  /// One process that does the arithmetic of `layout`'s ranks in their order (train/step/sequential_ranks.h, pieces.h, pieces.h).
+  const Checkpoint& sequential(const Layout& layout, const StagesOfRun& stages, double nudge = 0);
+  /// What the weights began with that `nudge` moved; one_process() or sequential() was called with it.
   const Checkpoint& nudged_initial(double nudge) { return initial_.at(nudge); }
   /// describe_modules() of the model; a training by one process was there.
   Json modules() const;

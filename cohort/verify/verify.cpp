@@ -1,7 +1,7 @@
 // The verdict on a layout. Steps:
 //   1. The layout is trained twice; two runs that differ in a bit are no training to rely on: different.
 //   2. One process does the same arithmetic in the same order: the shares of the ranks in turn, micro-batches in turn, products of tensor
-//      parallelism in the pieces that the ranks have, gradients of values that cross stages (train/step/in_turn.h, pieces.h).
+//      parallelism in the pieces that the ranks have, gradients of values that cross stages (train/step/sequential_ranks.h, pieces.h).
 //      Equal numbers: the same, in any precision. Batch norm over several replicas has no such process; there the reference is one process
 //      that takes each micro-step whole.
 //   3. Where numbers differ each tensor has a bound of its own, relative to its update w - w0: the reference is trained once more with
@@ -20,17 +20,12 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
-#include <string>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/compare.h"
-#include "cohort/data/source/source.h"
-#include "cohort/job/config.h"
 #include "cohort/job/job.h"
-#include "cohort/job/layout.h"
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/train/check_run.h"
 #include "cohort/verify/batch_division.h"
@@ -274,7 +269,7 @@ class Verifier {
 
  private:
   const Checkpoint& reference(double nudge = 0) {
-    return has_strict_ ? trainings_.in_turn(layout_, stages_, nudge) : trainings_.one_process(layout_.microbatches, nudge);
+    return has_strict_ ? trainings_.sequential(layout_, stages_, nudge) : trainings_.one_process(layout_.microbatches, nudge);
   }
   /// What rounding explains of a tensor: what moving all weights a little makes of its update beyond its own last bits.
   double explained(const TensorDifference& tensor) {
@@ -305,7 +300,7 @@ class Verifier {
 
   void decide(bool bits, VerifyResult& result) {
     if (!result.repeats) return conclude(result, Verdict::kDifferent, "two runs of this layout differ from each other");
-    if (depends_on_division(result) || trains_otherwise_in_turn(result)) return;
+    if (depends_on_division(result) || sequential_ranks_differ(result)) return;
     if (bits)
       return conclude(result, Verdict::kSame, "bit by bit what one process computes that does the same arithmetic in the same order");
     const TensorVerdict& worst = result.tensors.front();
@@ -371,7 +366,7 @@ class Verifier {
   }
 
   /// Step 5; true where it decides.
-  bool trains_otherwise_in_turn(VerifyResult& result) {
+  bool sequential_ranks_differ(VerifyResult& result) {
     if (!has_strict_ || config_.sync_batch_norm) return false;
     const Checkpoint& whole = trainings_.one_process();
     // Steps that were skipped for a loss scale too large, here and not there, are no matter of the model.

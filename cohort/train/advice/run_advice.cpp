@@ -12,7 +12,6 @@
 #include "cohort/train/advice/run_advice.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <chrono>
@@ -23,7 +22,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/text.h"
-#include "cohort/comm/group.h"
 #include "cohort/comm/link.h"
 #include "cohort/plan/uneven.h"
 #include "cohort/train/advice/balance.h"

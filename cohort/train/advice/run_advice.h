@@ -26,8 +26,6 @@ namespace cohort {
 //   where shares change:        waste.new_shares(from_step);
 //   at the end, on all ranks:   std::optional<WasteRecord> told = waste.tell(group, global_batch, planned);
 
-class Group;
-
 /// Totals of one rank over the steps of one set of shares.
 struct ShareTimes {
   double steps = 0, samples = 0;
@@ -75,8 +73,6 @@ std::optional<WasteRecord> describe_waste(const std::vector<ShareTimes>& now, co
                                           int64_t global_batch, const PlannedWaste& planned);
 
 // The conditions that a run's own workers trained under, for advise_sync(). No LibTorch header.
-
-class Group;
 
 /// Steps of a process below which nothing is said of its workers.
 inline constexpr size_t kLeastStepsOfAdvice = 12;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
@@ -23,7 +22,6 @@
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/loss/losses.h"
 #include "cohort/parallel/common/agreement.h"
-#include "cohort/train/distil/kept_answers.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/world/stop.h"
 
@@ -94,9 +92,9 @@ void check_teacher(const Config& config, const DataSet& data) {
     fail(ErrorCode::kBadInput, name_settings("--teacher-answers "), config.teacher_answers, name_settings(" with --hint "), config.hint,
          ": scores alone come so, and what layers give is asked for in every step; use live");
   const int64_t bytes = data.train->num_samples() * scores_of_sample(shape) * static_cast<int64_t>(sizeof(float));
-  if (config.teacher_answers == "cached" && bytes > kMostKeptBytes)
+  if (config.teacher_answers == "cached" && bytes > kMaxTeacherCacheBytes)
     fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached: "), with_commas(data.train->num_samples()), " samples with ",
-         scores_of_sample(shape), " scores each are ", human_bytes(bytes), ", and at most ", human_bytes(kMostKeptBytes),
+         scores_of_sample(shape), " scores each are ", human_bytes(bytes), ", and at most ", human_bytes(kMaxTeacherCacheBytes),
          " are kept; use live");
   of_option(config, [&] { opener().check(config, data); });
 }
@@ -166,8 +164,9 @@ TeacherAnswers::TeacherAnswers(const TeacherRequest& request)
 std::string TeacherAnswers::why_not_kept(const TeacherRequest& request, const std::string& base, int64_t bytes) const {
   if (hints_) return name_settings("--hint looks into its layers");
   if (request.config.augment != "none") return name_settings("--augment changes the pictures");
-  if (bytes > kMostKeptBytes)
-    return concat("answers to all samples would be ", human_bytes(bytes), ", and at most ", human_bytes(kMostKeptBytes), " are kept");
+  if (bytes > kMaxTeacherCacheBytes)
+    return concat("answers to all samples would be ", human_bytes(bytes), ", and at most ", human_bytes(kMaxTeacherCacheBytes),
+                  " are kept");
   if (base.empty()) return "the user's cache has no place: neither XDG_CACHE_HOME nor HOME is there";
   return is_writable_folder(base) ? "" : base + " takes no files";
 }
@@ -176,8 +175,8 @@ std::string TeacherAnswers::why_not_kept(const TeacherRequest& request, const st
 bool TeacherAnswers::decide(const TeacherRequest& request) {
   const std::string& how = request.config.teacher_answers;
   const bool is_auto = how == "auto", may_be_beside = is_auto || how == "asked";
-  AnswersKey key{fingerprint_, "", request.data.train->num_samples(), scores_};
-  const std::string base = default_answers_folder();
+  TeacherCacheKey key{fingerprint_, "", request.data.train->num_samples(), scores_};
+  const std::string base = default_teacher_cache_folder();
   const int cores_wanted = 2 * request.size * at::get_num_threads();
   const bool has_cores = num_usable_cores() >= cores_wanted;
   const std::string says_so =
@@ -189,7 +188,7 @@ bool TeacherAnswers::decide(const TeacherRequest& request) {
   const bool can_be_beside = may_be_beside && !hints_ && request.has_loader && has_cores;
   if (cannot.empty() && (is_auto || how == "cached")) {
     key.data = data_fingerprint(request.data);
-    kept_ = std::make_unique<KeptAnswers>(base, key);
+    kept_ = std::make_unique<TeacherCache>(base, key);
   }
   if (kept_ && request.place == 0)
     for (const std::string& sentence : kept_->damaged()) log_warning(sentence);
@@ -220,7 +219,7 @@ bool TeacherAnswers::measure(const TeacherRequest& request, bool can_be_beside) 
   ask(*teacher_, source, 0, count, scores_, scores.data());  // Warms up.
   // A folder of its own with one piece, so that what is timed is the way that a training reads.
   const TemporaryFolder scratch;
-  KeptAnswers small(scratch.path(), {fingerprint_, "measured", count, scores_});
+  TeacherCache small(scratch.path(), {fingerprint_, "measured", count, scores_});
   small.fill([&](int64_t, int64_t, float* out) { std::memcpy(out, scores.data(), scores.size() * sizeof(float)); }, 0, 1,
              [] { return false; });
   for (int round = 0; round < kRounds; ++round) {

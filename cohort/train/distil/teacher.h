@@ -16,7 +16,7 @@
 #include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
 #include "cohort/job/specs/small_specs.h"
-#include "cohort/train/distil/kept_answers.h"
+#include "cohort/train/distil/teacher_cache.h"
 
 namespace cohort {
 
@@ -99,14 +99,14 @@ class StudentHints {
 
 // What a student's loss is told by its teacher, for each sample:
 //
-//   cached   scores that were kept on disk for every sample of the training (kept_answers.h): the teacher's forward once a sample, whoever
+//   cached   scores that were kept on disk for every sample of the training (teacher_cache.h): the teacher's forward once a sample, whoever
 //            trains on them
 //   live     the teacher gives them in every step, between the student's forward and its backward
 //   beside   the teacher works on a thread of its own on what the student is given in its next steps (LoaderOptions::answer): the same
 //            scores as live, on cores that the student leaves. Live and beside take pictures that change (--augment) as they are
 //
-// --teacher-answers auto: cached where answers can be kept (not with --augment, nor more than kMostKeptBytes, nor without a folder for
-// them), beside where the training's processes leave a core for each thread of their teachers, else live. Where cached and another are
+// --teacher-answers auto: cached where answers can be kept (not with --augment, nor more than kMaxTeacherCacheBytes, nor without a folder
+// for them), beside where the training's processes leave a core for each thread of their teachers, else live. Where cached and another are
 // possible, what is sooner done by a measurement on a batch; with seconds for one sample, and a student's step as three of its forwards:
 //
 //   cached   missing samples x answer / processes of this host + samples of the run x read / pipelines
@@ -132,7 +132,7 @@ struct TeacherRequest {
 class TeacherAnswers {
  public:
   /// Collective over the request's group. Opens the teacher, decides, and where answers are kept makes what is missing of them: ends when
-  /// all are there. References of the request are not kept. Errors as open_teacher() and KeptAnswers::fill() have them.
+  /// all are there. References of the request are not kept. Errors as open_teacher() and TeacherCache::fill() have them.
   explicit TeacherAnswers(const TeacherRequest& request);
 
   const std::string& fingerprint() const { return fingerprint_; }  ///< Of the teacher.
@@ -165,8 +165,8 @@ class TeacherAnswers {
   const StudentHints* hints_;
   int64_t scores_, classes_;
   std::string fingerprint_, sentence_;
-  std::unique_ptr<Teacher> teacher_;   // Null once answers are kept.
-  std::unique_ptr<KeptAnswers> kept_;  // Null where it is asked in every step.
+  std::unique_ptr<Teacher> teacher_;    // Null once answers are kept.
+  std::unique_ptr<TeacherCache> kept_;  // Null where it is asked in every step.
   bool is_beside_ = false;
 };
 

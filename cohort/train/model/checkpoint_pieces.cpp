@@ -2,18 +2,14 @@
 
 #include <torch/csrc/autograd/grad_mode.h>
 
-#include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/process_identity.h"
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/box.h"
-#include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/io.h"
 #include "cohort/comm/together.h"
-#include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/local/fragments.h"
 #include "cohort/world/status.h"

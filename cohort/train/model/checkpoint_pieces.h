@@ -48,8 +48,6 @@ DType dtype_of_tensor(const std::string& name, const at::Tensor& tensor);
 
 // A checkpoint that all ranks write together, each what it owns, and a rank's pieces read back from one.
 
-class Checkpoint;
-
 /// Of each buffer once, aliases of its memory. Error(kBadInput) for one that is not contiguous.
 std::vector<FlatPiece> buffer_pieces(const torch::nn::Module& module);
 

@@ -12,11 +12,9 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <string>
 
 #include "cohort/base/random.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/models/metric/metrics.h"
 #include "cohort/train/model/batch_tensors.h"
 
 namespace cohort {

@@ -18,7 +18,6 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "cohort/base/fail.h"

@@ -26,9 +26,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 
-#include <algorithm>
-#include <functional>
-#include <memory>
 #include <set>
 #include <utility>
 

@@ -22,9 +22,6 @@
 #include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_graph.h"
-#include "cohort/train/model/strategy_options.h"
-#include "cohort/train/step/forward_backward.h"
-#include "cohort/train/step/loss_scaler.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
@@ -57,10 +54,10 @@ TrainingStep::TrainingStep(const Job& job, const DataShape& shape, LayerGraph& m
   const SyncMode& sync = job.layout.sync;
   steps_between_exchanges_ = steps_between_exchanges(sync);
   if (is_local(sync)) round_.emplace();
-  if (options_.in_turn || part_.pipeline()) strategy_.hold_gradients();
+  if (options_.sequential || part_.pipeline()) strategy_.hold_gradients();
 }
 
-/// An update is by the mean gradient of these: of all samples, and where workers train by themselves of this one's.
+/// The update applies the mean gradient of these samples: those of all ranks, or with local steps this rank's own.
 int64_t TrainingStep::samples_of_update(const LoadedBatch& batch) const {
   return round_ ? batch.num_local_samples() : batch.global_samples;
 }
@@ -110,7 +107,7 @@ at::Tensor TrainingStep::start_of_backward(const at::Tensor& loss, bool is_last)
 
 StepContext TrainingStep::context_of(const Share& piece, int64_t number) const { return {config_.seed, number, piece.begin}; }
 
-/// Each round of the schedule takes the micro-batches of one micro-step.
+/// Each micro-step is one run of the pipeline's schedule.
 void TrainingStep::run_pipeline(LoadedBatch& loaded) {
   PipelineRunner& pipeline = *part_.pipeline();
   BatchTensors whole = as_tensors(loaded.batch, shape_);
@@ -149,7 +146,7 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded) {
       const AutocastScope autocast(job_.precision, options_.device.type());
       const auto began = Clock::now();
       forward();
-      // Here, so that the micro-batches of other workers wait for it as for a slow stage; a backward takes about twice a forward.
+      // The delay is here so that other stages wait as for a slow stage; a backward takes about twice a forward.
       if (options_.slow_factor > 1) sleep_seconds((options_.slow_factor - 1) * 3 * seconds_since(began));
     };
     pipeline.record(options_.trace ? options_.trace->actions() : nullptr);
@@ -169,11 +166,11 @@ PassOptions TrainingStep::pass_options(std::function<at::Tensor(const at::Tensor
   return {.precision = job_.precision, .device = options_.device.type(), .before_backward = std::move(before_backward)};
 }
 
-/// The pieces of one rank after those of the other, each with the gradients and buffers that its rank would have.
-void TrainingStep::run_in_turn(LoadedBatch& loaded) {
+/// Runs the micro-batches of all ranks in rank order, each with the gradients and buffers that its rank would have.
+void TrainingStep::run_sequentially(LoadedBatch& loaded) {
   BatchTensors whole = as_tensors(loaded.batch, shape_);
   double loss_sum = 0;
-  options_.in_turn->step(loaded, [&](const Share& piece, int64_t offset) {
+  options_.sequential->step(loaded, [&](const Share& piece, int64_t offset) {
     const Rows rows = rows_of(whole, loaded, piece, offset);
     loss_sum += forward_backward(model_, rows.of_batch, rules_for(rows),
                                  pass_options([&](const at::Tensor& loss, double) { return start_of_backward(loss, false); }));
@@ -218,7 +215,7 @@ void TrainingStep::run_pieces(LoadedBatch& loaded) {
   }
 }
 
-/// Loss and the wish to stop, the same on all ranks of the job; between exchanges nothing.
+/// Makes loss and stop request the same on all ranks of the job; does nothing between exchanges.
 void TrainingStep::agree(StepResult& out, const LoadedBatch& batch, int64_t number) {
   if (round_) {
     round_->add_loss(strategy_.control_sum(kLoss), batch.num_local_samples(), batch.global_samples);
@@ -235,23 +232,23 @@ void TrainingStep::agree(StepResult& out, const LoadedBatch& batch, int64_t numb
 
 void TrainingStep::check_finite(const std::string& which, double loss, int64_t number, LoadedBatch* batch) const {
   if (std::isfinite(loss)) return;
-  // Layers that exchange with other ranks (of a part, batch norm over ranks) cannot run here alone, and samples of a device are there.
+  // Layers that exchange with other ranks cannot be run again by one rank alone, and a GPU's samples are not in host memory.
   at::Tensor input;
-  if (batch && batch->num_local_samples() > 0 && part_.is_whole() && !options_.in_turn && !options_.empty_forward &&
+  if (batch && batch->num_local_samples() > 0 && part_.is_whole() && !options_.sequential && !options_.empty_forward &&
       options_.device.is_cpu())
     input = as_tensors(batch->batch, shape_).input;
   const AutocastScope autocast(job_.precision, options_.device.type());
   std::string others = name_settings("), --warmup-steps or --clip-norm");
   if (job_.precision == Precision::kFp16) others += name_settings(", or --precision bf16, which has the range of fp32");
-  fail_not_finite(model_, which, loss, number, job_.learning_rate.at(number, options_.total_steps), others,
-                  job_.layout.zero == 3 ? "" : first_not_finite(model_, input));  // There weights are elsewhere between steps.
+  const std::string where = job_.layout.zero == 3 ? "" : first_not_finite(model_, input);  // zero=3 has no weights here between steps.
+  fail_not_finite(model_, which, loss, number, job_.learning_rate.at(number, options_.total_steps), others, where);
 }
 
 StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {
   try {
     return run_step(number, batch);
   } catch (const c10::Error& error) {
-    // Layers and the loss have said what they do not take, so this is backward, or what comes after it.
+    // Layers and the loss report their own misfits, so this one is from backward or from the update.
     if (!is_misfit(error)) throw;
     const std::string in_place = advice_in_place(error);
     fail(in_place.empty() ? ErrorCode::kFailed : ErrorCode::kBadInput, model_.title(), ": step ", number + 1,
@@ -268,8 +265,8 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   StepResult out;
   StepRecord& m = out.metrics;
   const auto start = Clock::now();
-  // A user's model may draw from LibTorch's generator; this makes it a function of (seed, step, rank), so that a resumed run draws the
-  // same, and ranks that divide tensors draw alike.
+  // A user's model may draw from LibTorch's generator. Seeding it by (seed, step, stream) makes a resumed run draw the same numbers, and
+  // tensor-parallel ranks draw equal ones.
   torch::manual_seed(random_bits(config_.seed, number, part_.random_stream()));
   const double begin = steady_seconds();
   if (options_.trace) options_.trace->begin_step(number);
@@ -279,9 +276,9 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   strategy_.set_gradient_factor(scaler_.gradient_factor());
   if (options_.noise) options_.noise->begin_step(number, batch.global_samples, scaler_.gradient_factor());
   if (part_.pipeline()) run_pipeline(batch);
-  else if (options_.in_turn) run_in_turn(batch);
+  else if (options_.sequential) run_sequentially(batch);
   else run_pieces(batch);
-  // Or what a GPU still computes would count as exchange, and shares by speed would give it too much.
+  // Otherwise pending GPU work would count as exchange, and --shares auto would give this rank too many samples.
   if (const c10::Device& device = options_.device; !device.is_cpu())
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
   if (options_.slow_factor > 1 && !part_.pipeline()) sleep_seconds((options_.slow_factor - 1) * seconds_since(start));
@@ -309,7 +306,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   m.step = number + 1;
   m.data_seconds = batch.waited_seconds;
   m.exchange_seconds = (part_.mesh().num_ranks() > 1 ? strategy_.statistics().exposed_seconds : 0) + pipeline_waited_seconds_;
-  if (round_) m.exchange_seconds += update_begin - exchange_end;  // Whoever is at the exchange first waits in agree().
+  if (round_) m.exchange_seconds += update_begin - exchange_end;  // The first rank at the exchange waits in agree().
   m.optimizer_seconds = outcome.update_seconds;
   m.compute_seconds = seconds - m.exchange_seconds - m.optimizer_seconds;
   m.step_seconds = m.data_seconds + seconds;
@@ -322,12 +319,12 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
     options_.trace->end_step(m.step_seconds);
   }
   out.num_samples = batch.num_local_samples();
-  if (round_) tell_of_round(out, number);
+  if (round_) report_round(out, number);
   return out;
 }
 
-/// Of the steps since the last exchange together, or of none yet.
-void TrainingStep::tell_of_round(StepResult& out, int64_t number) {
+/// Replaces the metrics by the mean since the last exchange, in the step before the next one.
+void TrainingStep::report_round(StepResult& out, int64_t number) {
   round_->add(out.metrics);
   out.num_steps = 0;
   if (!exchanges_after(number)) return;

@@ -8,7 +8,7 @@
 //           all pieces are there
 //   read    copies a sample's scores from the map
 //
-// Memory: one piece of at most kMostKeptBytes / kMostPieces. A kill loses the pieces that were in the making.
+// Memory: one piece of at most kMaxTeacherCacheBytes / kMostPieces. A kill loses the pieces that were in the making.
 
 #include <cstdint>
 #include <functional>
@@ -20,10 +20,10 @@
 
 namespace cohort {
 
-inline constexpr int64_t kMostKeptBytes = int64_t{2} << 30;
+inline constexpr int64_t kMaxTeacherCacheBytes = int64_t{2} << 30;
 
 /// Whose answers to what.
-struct AnswersKey {
+struct TeacherCacheKey {
   std::string teacher, data;  ///< Fingerprints of both.
   int64_t num_samples = 0;
   int64_t scores = 0;  ///< Of one sample.
@@ -32,15 +32,15 @@ struct AnswersKey {
 };
 
 /// $XDG_CACHE_HOME/cohort/teacher-answers or ~/.cache/cohort/teacher-answers; "" where neither variable is there.
-std::string default_answers_folder();
+std::string default_teacher_cache_folder();
 
 /// One thread.
-class KeptAnswers {
+class TeacherCache {
  public:
   static constexpr int64_t kMostPieces = 512, kFewestSamples = 1024;  ///< The latter of a piece, where there are so many.
 
   /// Opens what `base` holds of `key`; makes nothing. `base` is not empty.
-  KeptAnswers(const std::string& base, AnswersKey key);
+  TeacherCache(const std::string& base, TeacherCacheKey key);
 
   const std::string& folder() const { return folder_; }
   int64_t num_pieces() const { return static_cast<int64_t>(pieces_.size()); }
@@ -64,7 +64,7 @@ class KeptAnswers {
   bool open(int64_t piece);
   void make(int64_t piece, const std::function<void(int64_t first, int64_t count, float* out)>& answer) const;
 
-  AnswersKey key_;
+  TeacherCacheKey key_;
   std::string folder_;
   int64_t samples_of_piece_ = 1;
   std::vector<std::unique_ptr<const SafetensorsFile>> pieces_;  // Null where not there.
