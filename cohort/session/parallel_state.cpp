@@ -228,20 +228,6 @@ void optimizer_pieces_loaded(optim::Optimizer& optimizer, const std::vector<Flat
 
 // save() and load(): the same names, shapes and files as those of `cohort train`, whatever the layout.
 
-namespace {
-
-void check_piece(const Checkpoint& checkpoint, const ParameterPlaces& places, const FlatPiece& piece) {
-  const ParameterShard* const shard = places.shard_of(piece);
-  const bool is_there = checkpoint.has(piece.name);
-  if (is_there && checkpoint.shape(piece.name) == (shard ? shard->whole_shape : piece.shape) &&
-      checkpoint.dtype(piece.name) == dtype_of(piece))
-    return;
-  fail(ErrorCode::kBadInput, checkpoint.path(), is_there ? " has another shape or type of " : " does not have ", piece.name,
-       ", which this model or optimizer has");
-}
-
-}  // namespace
-
 /// What this rank writes, or reads.
 std::vector<FlatPiece> Parallel::State::pieces(bool saving, torch::optim::Optimizer* optimizer) {
   std::vector<FlatPiece> pieces;
@@ -305,7 +291,7 @@ int64_t Parallel::load(const std::string& folder, torch::optim::Optimizer* optim
     s.num_passes = s.num_passes_before = checkpoint.state().value("num_passes", step);
     const ParameterPlaces places = s.split ? s.split->places() : ParameterPlaces();
     std::vector<FlatPiece> pieces = s.pieces(/*saving=*/false, optimizer);
-    for (const FlatPiece& piece : pieces) check_piece(checkpoint, places, piece);  // All of them before the first is written.
+    for (const FlatPiece& piece : pieces) check_piece(checkpoint, places, piece);  // All of them before the first is read.
     for (FlatPiece& piece : pieces) read_piece(checkpoint, places, piece);
     if (optimizer) optimizer_pieces_loaded(*optimizer, pieces, distinct_parameters(s.module));
   });

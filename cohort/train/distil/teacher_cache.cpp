@@ -33,7 +33,7 @@ std::string checksum_of(const void* data, int64_t bytes) {
   return hash.text();
 }
 
-/// All that a piece says of itself; a file that says anything else is no such piece.
+/// The metadata that identifies a file of the cache.
 std::map<std::string, std::string> metadata_of(const TeacherCacheKey& key, int64_t first, const void* data, int64_t bytes) {
   return {{"format", "pt"},
           {"teacher", key.teacher},
@@ -47,14 +47,14 @@ std::map<std::string, std::string> metadata_of(const TeacherCacheKey& key, int64
 
 std::string default_teacher_cache_folder() {
   constexpr const char* kName = "/cohort/teacher-answers";
-  // Relative paths are invalid, says the XDG base directory specification.
+  // The XDG base directory specification makes relative paths invalid.
   if (const char* const cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/') return concat(cache, kName);
   if (const char* const home = std::getenv("HOME"); home && *home) return concat(home, "/.cache", kName);
   return "";
 }
 
 TeacherCache::TeacherCache(const std::string& base, TeacherCacheKey key) : key_(std::move(key)) {
-  if (key_.num_samples < 1 || key_.scores < 1) fail(ErrorCode::kFailed, "answers to no sample, or without scores");
+  if (key_.num_samples < 1 || key_.scores < 1) fail(ErrorCode::kFailed, "a teacher cache without samples or scores");
   folder_ = concat(base, "/", key_.teacher, "-", key_.data, "-", key_.scores);
   samples_of_piece_ = std::max((key_.num_samples + kMostPieces - 1) / kMostPieces, kFewestSamples);
   pieces_.resize(static_cast<size_t>((key_.num_samples + samples_of_piece_ - 1) / samples_of_piece_));
@@ -76,7 +76,7 @@ int64_t TeacherCache::num_missing() const {
   return missing;
 }
 
-/// False where it is not there, or not what it should be.
+/// False if it is missing or damaged.
 bool TeacherCache::open(int64_t piece) {
   const std::string path = path_of(piece);
   if (std::error_code ignored; !fs::exists(path, ignored)) return false;
@@ -125,7 +125,7 @@ void TeacherCache::fill(const std::function<void(int64_t first, int64_t count, f
       if (stops()) fail(ErrorCode::kInterrupted, "interrupted while a teacher was asked; what it has answered is kept in ", folder_);
       const std::string lock = path_of(piece) + ".lock";
       const UniqueDescriptor descriptor = open_file(lock, O_RDWR | O_CREAT);
-      // Somebody works on it. A file system without locks costs the same work twice, and no more.
+      // Another process works on it. Without locks of the file system the work is only done twice.
       if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) continue;
       if (!open(piece)) {
         make(piece, answer);

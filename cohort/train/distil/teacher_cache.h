@@ -1,14 +1,14 @@
 #pragma once
-// A teacher's scores for every sample of a training part, on disk, so that students need not ask again. One folder for each pair of teacher
-// and data, in pieces of samples; a piece is a safetensors file (docs/formats/teacher_answers.md), written in one go. Torch-free.
+// A cache on disk of a teacher's scores for every training sample. There is one folder for each pair of teacher and data, with files of
+// consecutive samples in safetensors format (docs/formats/teacher_answers.md), written atomically. Torch-free.
 //
-//   open    pieces that are there are mapped and checked (teacher, data, place, length, checksum); a damaged one counts as not there
-//   fill    whoever comes takes the first piece that nobody works on (a lock of the file system, so a killed process holds none), asks the
-//           teacher, writes; ranks, hosts with one file system and several trainings share the work without a word between them. Ends when
-//           all pieces are there
-//   read    copies a sample's scores from the map
+//   open    files that exist are mapped and checked (teacher, data, first sample, shape, checksum); a damaged file counts as missing
+//   fill    each process locks the first missing file that no other process has locked, computes the teacher's scores and writes it. Ranks,
+//           hosts with one file system and several trainings share the work without messages. Ends when all files exist
+//   read    copies a sample's scores from the mapped file
 //
-// Memory: one piece of at most kMaxTeacherCacheBytes / kMostPieces. A kill loses the pieces that were in the making.
+// Memory: one file, of at most kMaxTeacherCacheBytes / kMostPieces. A killed process loses only the file that it was writing; its lock is
+// released by the system.
 
 #include <cstdint>
 #include <functional>
@@ -22,9 +22,8 @@ namespace cohort {
 
 inline constexpr int64_t kMaxTeacherCacheBytes = int64_t{2} << 30;
 
-/// Whose answers to what.
 struct TeacherCacheKey {
-  std::string teacher, data;  ///< Fingerprints of both.
+  std::string teacher, data;  ///< Fingerprints.
   int64_t num_samples = 0;
   int64_t scores = 0;  ///< Of one sample.
 
@@ -37,20 +36,20 @@ std::string default_teacher_cache_folder();
 /// One thread.
 class TeacherCache {
  public:
-  static constexpr int64_t kMostPieces = 512, kFewestSamples = 1024;  ///< The latter of a piece, where there are so many.
+  static constexpr int64_t kMostPieces = 512, kFewestSamples = 1024;  ///< Files, and samples of a file but the last.
 
-  /// Opens what `base` holds of `key`; makes nothing. `base` is not empty.
+  /// Opens the files of `key` in `base`, which is not empty; creates nothing.
   TeacherCache(const std::string& base, TeacherCacheKey key);
 
   const std::string& folder() const { return folder_; }
   int64_t num_pieces() const { return static_cast<int64_t>(pieces_.size()); }
-  int64_t num_missing() const;  ///< Samples without an answer.
-  /// A sentence on each piece that was there and is damaged.
+  int64_t num_missing() const;  ///< Samples without scores.
+  /// One message for each damaged file.
   const std::vector<std::string>& damaged() const { return damaged_; }
 
-  /// `answer` writes the scores of samples [first, first + count) to `out`; it is called for pieces that are missing, by `place` of `size`
-  /// processes with different ones first. Ends when all are there, also those that others make. Error(kInterrupted) where `stops` says so
-  /// between two pieces; Error(kFailed) where a file cannot be written, or a score is not finite.
+  /// `answer` writes the scores of samples [first, first + count) to `out`, for missing files. Process `place` of `size` begins at its part
+  /// of the files. Returns when all files exist, including those of other processes. Error(kInterrupted) if `stops` returns true between
+  /// two files; Error(kFailed) where a file cannot be written; Error(kBadInput) for a score that is not finite.
   void fill(const std::function<void(int64_t first, int64_t count, float* out)>& answer, int place, int size,
             const std::function<bool()>& stops);
 
@@ -67,7 +66,7 @@ class TeacherCache {
   TeacherCacheKey key_;
   std::string folder_;
   int64_t samples_of_piece_ = 1;
-  std::vector<std::unique_ptr<const SafetensorsFile>> pieces_;  // Null where not there.
+  std::vector<std::unique_ptr<const SafetensorsFile>> pieces_;  // Null if missing.
   std::vector<std::string> damaged_;
 };
 

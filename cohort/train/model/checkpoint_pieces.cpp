@@ -49,7 +49,7 @@ const ParameterShard* ParameterPlaces::shard_of(const FlatPiece& piece) const {
   if (whole.starts_with("model/")) name = whole.substr(6);
   else if (whole.starts_with("optimizer/")) name = whole.substr(10, whole.rfind('/') - 10);
   const auto found = shards.find(name);
-  // A count of updates is one number, whatever the parameter's shape.
+  // The step count of an optimizer is one number, whatever the parameter's shape.
   return found == shards.end() || piece.shape != found->second.local_shape() ? nullptr : &found->second;
 }
 
@@ -85,7 +85,7 @@ std::vector<FlatPiece> buffer_pieces(const torch::nn::Module& module) {
 
 namespace {
 
-/// Of a part that is done by the disk: nobody's time is up while that gets on.
+/// For work of the disk: other ranks wait longer than their timeout as long as it makes progress.
 void write_together(Group& group, const std::string& what, const std::function<void()>& part) {
   struct Saving {
     Saving() { note_saving(1); }
@@ -109,7 +109,7 @@ std::string write_checkpoint(Group& group, const ParameterPlaces& places, const 
   std::string path, shard;
   std::vector<FlatPiece> mine;
   Json state;
-  together(group, what, [&] {  // What cannot be saved leaves no folder.
+  together(group, what, [&] {  // An error here leaves no folder.
     mine = content.mine();
     if (first) state = content.state();
   });
@@ -141,8 +141,15 @@ std::string write_checkpoint(Group& group, const ParameterPlaces& places, const 
   return group.all_gather_text(path, "the path of the checkpoint").front();
 }
 
+void check_piece(const Checkpoint& checkpoint, const ParameterPlaces& places, const FlatPiece& piece, const std::string& option) {
+  if (!checkpoint.has(piece.name)) fail(ErrorCode::kBadInput, option, checkpoint.path(), " has no tensor ", piece.name);
+  const ParameterShard* const shard = places.shard_of(piece);
+  if (checkpoint.shape(piece.name) != (shard ? shard->whole_shape : piece.shape) || checkpoint.dtype(piece.name) != dtype_of(piece))
+    fail(ErrorCode::kBadInput, option, "tensor ", piece.name, " of ", checkpoint.path(), " has another shape or type than the model's");
+}
+
 void read_piece(const Checkpoint& checkpoint, const ParameterPlaces& places, FlatPiece& piece) {
-  at::Tensor here = piece.values.cpu();  // The same memory, unless it is a device's.
+  at::Tensor here = piece.values.cpu();  // No copy if it is in host memory.
   const int64_t count = here.numel();
   if (const ParameterShard* shard = places.shard_of(piece)) read_shard(checkpoint, piece.name, *shard, piece.begin, count, here.data_ptr());
   else checkpoint.read_range(piece.name, piece.begin, piece.begin + count, here.data_ptr());
