@@ -240,7 +240,7 @@ void RunReporter::write_waste() {
   if (run_.world.size == 1 || !run_.parallel.part->is_whole()) return;
   PlannedWaste planned;  // Known to rank 0, which has the forecast and writes the record.
   if (run_.forecast) planned = {run_.forecast->record.predicted_equal_waste, run_.forecast->record.predicted_equal_step_seconds};
-  const std::optional<WasteRecord> waste = waste_.tell(run_.group, run_.config.global_batch, planned);
+  const std::optional<WasteRecord> waste = waste_.summary(run_.group, run_.config.global_batch, planned);
   if (!waste || !run_.is_first()) return;
   metrics_->event(*waste);
   progress_->note(waste->sentence);
