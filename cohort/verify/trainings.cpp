@@ -28,13 +28,13 @@ struct Trainings::Variant {
 
 namespace {
 
-/// Whether a worker adds gradients of several stages to one weight, in the order of its schedule.
+/// True if a worker adds gradients of several stages to one weight, in the order of its schedule.
 bool adds_stages_up(const StagesOfRun& stages) {
   return std::any_of(stages.tied.begin(), stages.tied.end(), [](const TiedUse& use) { return use.of_same_worker; });
 }
 
-/// What the arithmetic of a layout depends on: which ranks trade places, when they exchange and what they keep does not matter, but that
-/// ZeRO 2 and 3 exchange every micro-step, and where a worker adds gradients of several stages to one weight.
+/// The layout reduced to what its arithmetic depends on. Of ZeRO it depends on the exchange after every micro-step (2 and 3), and of equal
+/// stages on weights to which a worker adds gradients of several stages.
 Layout arithmetic_of(const Layout& layout, const StagesOfRun& stages, int64_t most_micro_steps) {
   Layout result;
   if (layout.zero >= 2 && layout.pp == 1 && most_micro_steps > 1) result.zero = 2;
@@ -60,9 +60,9 @@ Trainings::Trainings(const Config& config, const DataSet& data) : config_(config
   config_.checkpoint_every = 0;
   config_.resume = config_.json = false;
   config_.goal.clear();
-  // Kernels divide sums by threads, so all runs use the same number.
+  // Kernels divide sums over threads, so all runs use the same number.
   config_.threads = std::max(1, config_.threads);
-  // And all are told the same by a teacher, to the last bit.
+  // All runs get bitwise the same scores from a teacher.
   if (!config_.teacher.empty() && config_.teacher_answers == "auto") config_.teacher_answers = "live";
 }
 Trainings::~Trainings() = default;
@@ -88,7 +88,7 @@ std::string Trainings::run(Job job, const Variant& variant) {
   const int code = run_ranks({.num_ranks = num_ranks, .is_one_of_many = true}, [&](const World& world) {
     return train(job, data_, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
   });
-  if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // The ranks have said why.
+  if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // The ranks have reported why.
   return job.config.run + "/checkpoints";
 }
 

@@ -20,13 +20,10 @@
 #include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
-namespace {
 
-void add_to(at::Tensor& sum, const at::Tensor& term) {
+void add_defined(at::Tensor& sum, const at::Tensor& term) {
   if (term.defined()) sum = sum.defined() ? sum + term : term;
 }
-
-}  // namespace
 
 SequentialRanks::SequentialRanks(LayerGraph& model, const Layout& layout, std::vector<BorrowedWeight> borrowed, BackwardOrder order)
     : num_shares_(num_pipelines(layout)),
@@ -111,7 +108,7 @@ void SequentialRanks::end_piece() {
   for (Gradient& gradient : gradients_) {
     at::Tensor& piece = gradient.here.tensor.mutable_grad();
     if (waits(gradient)) gradient.of_round.push_back(piece);
-    else add_to(term(gradient), piece);
+    else add_defined(term(gradient), piece);
     piece = at::Tensor();
   }
   for (Loan& loan : borrowed_) {
@@ -128,9 +125,9 @@ void SequentialRanks::add_as_backward_comes(Gradient& gradient, int num_micro_ba
     bool owner_done = false;
     for (const Loan& loan : borrowed_) {
       if (!loan.weight.of_same_worker || !gradient.here.tensor.is_same(loan.weight.owner)) continue;
-      if (stage == loan.weight.stage) add_to(term(gradient), loan.of_round.at(static_cast<size_t>(k)));
+      if (stage == loan.weight.stage) add_defined(term(gradient), loan.of_round.at(static_cast<size_t>(k)));
       if (stage == loan.weight.owner_stage && !std::exchange(owner_done, true))
-        add_to(term(gradient), gradient.of_round.at(static_cast<size_t>(k)));
+        add_defined(term(gradient), gradient.of_round.at(static_cast<size_t>(k)));
     }
   }
   gradient.of_round.clear();
@@ -145,7 +142,7 @@ void SequentialRanks::end_round() {
     const auto owner = std::find_if(gradients_.begin(), gradients_.end(),
                                     [&](const Gradient& gradient) { return gradient.here.tensor.is_same(loan.weight.owner); });
     at::Tensor copy = loan.weight.copy;
-    if (owner != gradients_.end()) add_to(term(*owner), copy.grad());
+    if (owner != gradients_.end()) add_defined(term(*owner), copy.grad());
     copy.mutable_grad() = at::Tensor();
   }
 }
@@ -157,8 +154,8 @@ void SequentialRanks::end_step(int64_t num_samples) {
     at::Tensor sum;
     for (const std::vector<at::Tensor>& row : gradient.terms) {
       at::Tensor of_row;
-      for (const at::Tensor& of_rank : row) add_to(of_row, of_rank);
-      add_to(sum, of_row);
+      for (const at::Tensor& of_rank : row) add_defined(of_row, of_rank);
+      add_defined(sum, of_row);
     }
     gradient.here.tensor.mutable_grad() = sum;
   }

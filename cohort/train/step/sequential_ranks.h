@@ -29,6 +29,9 @@ struct BorrowedWeight {
 /// The (stage, micro-batch) pairs of a round in the order in which a worker adds weight gradients.
 using BackwardOrder = std::function<std::vector<std::pair<int, int>>(int num_micro_batches)>;
 
+/// Adds a term that may be undefined to a sum that may be undefined.
+void add_defined(at::Tensor& sum, const at::Tensor& term);
+
 /// While a micro-batch runs, the model has the buffers of its rank and no gradients. end_step() leaves in `.grad` the sum over ranks of
 /// each rank's own sum, and in the buffers the ranks' average. One thread; the model must outlive it.
 class SequentialRanks {
