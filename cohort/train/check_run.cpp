@@ -28,10 +28,10 @@ namespace {
 void check_schedule_name(const Layout& layout) {
   if (layout.pp == 1) return;
   if (layout.schedule.ends_with(".json")) check_schedule(read_schedule_file(layout.schedule));
-  else num_stages_of(layout.schedule, layout.pp);  // Refuses what is no schedule.
+  else num_stages_of(layout.schedule, layout.pp);  // Checks the name.
 }
 
-/// What the ranks would find too late to say it once. Touches no GPU: ranks are still to be forked.
+/// Touches no GPU, since ranks are not forked yet.
 void check_backend(const Config& config) {
   if (config.backend == "nccl" && !why_no_nccl().empty()) fail(ErrorCode::kBadInput, name_settings("--backend nccl: "), why_no_nccl());
 }
@@ -42,13 +42,13 @@ void check_faults(const Job& job) {
          job.num_ranks(), " is rank ", job.num_ranks() - 1);
 }
 
-/// The ranks know how many samples a model's norm keeps together; this is what no model can do.
+/// Conditions for every model; the ranks check those of a norm that keeps samples together.
 void check_batch(const Config& config, const Layout& layout) {
   const int num_shares = num_pipelines(layout);
   if (config.shares == "equal" && config.global_batch < num_shares)
     fail(ErrorCode::kBadInput, name_settings("--global-batch "), config.global_batch, " leaves some of ", num_shares,
          layout.is_model_parallel() ? " replicas" : " ranks", " without samples; use ", num_shares, " or more, or fewer workers");
-  // The last batch of an epoch may be smaller: pieces without samples are left out of it.
+  // The last batch of an epoch may be smaller, and then has fewer pieces.
   const int64_t pieces = int64_t{config.accumulate} * layout.microbatches;
   const int64_t least = (config.shares == "equal" ? num_shares : 1) * pieces;
   if (pieces > 1 && config.global_batch < least)
@@ -60,7 +60,6 @@ void check_batch(const Config& config, const Layout& layout) {
          name_settings(", more than it has samples; use fewer pieces, or --global-batch "), least, " or more");
 }
 
-/// What --virtual says beside the other settings.
 void check_virtual(const Job& job) {
   if (!job.clock) return;
   const VirtualSpec& spec = *job.clock;
@@ -71,7 +70,7 @@ void check_virtual(const Job& job) {
          spec.workers, " or more, or fewer workers");
 }
 
-/// Between exchanges workers have different weights, which nobody evaluates, saves or ends with.
+/// Between exchanges workers have different weights, which cannot be evaluated, saved or returned.
 void check_exchanges(const Job& job) {
   const Config& config = job.config;
   const int64_t every = steps_between_exchanges(job.layout.sync);
@@ -86,7 +85,7 @@ void check_exchanges(const Job& job) {
   }
 }
 
-/// One that can never be over would do nothing.
+/// Patience for more evaluations than the run has would do nothing.
 void check_patience(const Job& job, int64_t steps, int64_t num_samples) {
   const Config& config = job.config;
   if (config.patience == 0) return;
@@ -98,7 +97,6 @@ void check_patience(const Job& job, int64_t steps, int64_t num_samples) {
          " steps), or leave it out");
 }
 
-/// Of exchanges that take place with a part of the workers.
 void check_quorum(const Job& job) {
   const SyncMode& sync = job.layout.sync;
   if (sync.quorum == 0) return;
@@ -122,7 +120,7 @@ int64_t steps_of_epochs(const Job& job, int64_t num_samples) {
   return static_cast<int64_t>(std::ceil(epochs_of(config) * static_cast<double>(sampler.steps_per_epoch())));
 }
 
-/// One that is too large, or never comes.
+/// The batch must not outgrow the data, and must grow before the run ends.
 void check_batch_schedule(const Job& job, int64_t num_samples) {
   const Config& config = job.config;
   const std::vector<BatchStage>& stages = job.batch_stages;
@@ -161,7 +159,7 @@ std::string rounded_steps_sentence(const Job& job, int64_t num_samples) {
 
 void check_data(const Job& job, const DataSet& data) {
   label_smoothing_over_all(job.config.label_smoothing, job.config.label_smoothing_over,
-                           data.train->shape().num_classes);  // Refuses too much.
+                           data.train->shape().num_classes);  // Checks the limit.
   const Config& config = job.config;
   const int64_t num_samples = data.train->num_samples();
   if (config.global_batch > num_samples)
@@ -184,7 +182,7 @@ void check_data(const Job& job, const DataSet& data) {
          " or less, or leave it out");
   check_patience(job, steps, num_samples);
   check_teacher(config, data);
-  if (config.test_samples > 0 && !data.test)  // "all" of none is none.
+  if (config.test_samples > 0 && !data.test)  // "all" is valid without a test set.
     fail(ErrorCode::kBadInput, name_settings("--test-samples "), config.test_samples, ": ", config.data,
          " has no test set (docs/formats/data.md says which files are one); leave it out");
   for (const InjectedFault& fault : job.faults)
@@ -219,7 +217,7 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
 }
 
 void check_goal(const Job& job, LayerGraph& model, const DataSource& validation) {
-  named_metrics(job.config.metrics, validation.shape());  // Refuses what is none.
+  named_metrics(job.config.metrics, validation.shape());  // Checks the names.
   if (!job.config.metrics.empty() && model.loss() && !gives_scores(model, validation))
     fail(ErrorCode::kBadInput, name_settings("--metrics "), job.config.metrics, ": the output of ", job.config.model,
          validation.shape().regression ? " is not one number for each target"
