@@ -1,6 +1,6 @@
-// Which engine does the work:
-//   dp, the program's own optimizer     DataParallel (mean over ranks) in front of it: weights and state whole on every rank
-//   dp, the optimizer given here        one copy of the weights a host where ranks share memory, else replicated
+// The engine by layout:
+//   dp, the program's own optimizer     DataParallel averages gradients; weights and optimizer state are whole on every rank
+//   dp, ParallelOptions::optimizer      one copy of the weights on a host whose ranks share memory, else replicated
 //   zero=1..3                           ZeroDataParallel
 //   pp, tp, recompute                   one of the last two, over the ranks that have the same part of the model (split_model.h)
 #include "cohort/session/parallel_state.h"
@@ -58,7 +58,7 @@ Layout layout_of(const ParallelOptions& options, const Session& session) {
   return layout;
 }
 
-/// A second Parallel would find gradients hooked, and under zero=3 weights that are not there.
+/// Error for a module of another Parallel, which has hooked its gradients, and under zero=3 freed its weights.
 torch::nn::Module& of_no_other(torch::nn::Module& module) {
   for (const NamedTensor& parameter : distinct_parameters(module))
     if (parameter.tensor.requires_grad()) check_no_gradient_hook(parameter);
@@ -98,7 +98,7 @@ void Parallel::State::share_batch_norm() {
   if (group.size() > 1) {
     std::vector<int> all(session.size());
     std::iota(all.begin(), all.end(), 0);
-    group = group.split(all, "batch norm");  // Beside the gradients' own order.
+    group = group.split(all, "batch norm");  // Its exchanges are not in the order of those of gradients.
   }
   if (convert_sync_batch_norm(module, group) == 0)
     fail(ErrorCode::kBadInput, "Parallel with sync_batch_norm: ", module.name(),
@@ -137,7 +137,7 @@ FlatPiece whole(const std::string& name, const at::Tensor& tensor, std::vector<i
   return {name, alias_of(tensor.detach(), 0, {tensor.numel()}), std::move(shape), 0};
 }
 
-/// The state of one parameter, made where there is none.
+/// The state of a parameter, made if it is missing.
 template <typename State>
 State& state_of(optim::Optimizer& optimizer, const at::Tensor& parameter) {
   auto& held = optimizer.state()[parameter.unsafeGetTensorImpl()];
@@ -226,9 +226,9 @@ void optimizer_pieces_loaded(optim::Optimizer& optimizer, const std::vector<Flat
   }
 }
 
-// save() and load(): the same names, shapes and files as those of `cohort train`, whatever the layout.
+// save() and load() use the names, shapes and files of `cohort train`, whatever the layout.
 
-/// What this rank writes, or reads.
+/// The pieces that this rank writes or reads.
 std::vector<FlatPiece> Parallel::State::pieces(bool saving, torch::optim::Optimizer* optimizer) {
   std::vector<FlatPiece> pieces;
   const bool saves_all = !saving || (split ? split->places().saves_buffers : session.is_first());
@@ -285,9 +285,9 @@ int64_t Parallel::load(const std::string& folder, torch::optim::Optimizer* optim
   if (path.empty()) return -1;
   int64_t step = 0;
   together(group, what, [&] {
-    const Checkpoint checkpoint = Checkpoint::open(path, /*verify_data=*/false);  // Rank 0 has verified it.
+    const Checkpoint checkpoint = Checkpoint::open(path, /*verify_data=*/false);  // Rank 0 has verified the data.
     step = checkpoint.step();
-    // What keys the masks of cohort::Dropout; `cohort train` counts steps.
+    // The key of the masks of cohort::Dropout, for which `cohort train` uses its steps.
     s.num_passes = s.num_passes_before = checkpoint.state().value("num_passes", step);
     const ParameterPlaces places = s.split ? s.split->places() : ParameterPlaces();
     std::vector<FlatPiece> pieces = s.pieces(/*saving=*/false, optimizer);

@@ -366,7 +366,7 @@ TEST_CASE("what a model in parts cannot do is said") {
       parallel.step();
     }
   });
-  add("forward() of a module of one piece", "is no cohort::LayerGraph", [](Session& s) {
+  add("forward() of a module of one piece", "is neither a cohort::LayerGraph", [](Session& s) {
     Net net;
     Parallel parallel(*net, s);
     parallel.forward(batch(4, 0));
