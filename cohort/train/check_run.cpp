@@ -201,7 +201,7 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
          parameters.size(), name_settings(" are frozen; call requires_grad_(true) on those that are to train, or give another --model"));
   const auto check_types = [&](const std::vector<NamedTensor>& tensors, const char* what) {
     for (const NamedTensor& named : tensors)
-      if (!can_be_saved(named.tensor.scalar_type()))
+      if (!stored_type(named.tensor.scalar_type()))
         fail(ErrorCode::kBadInput, model.title(), ": the ", what, " ", named.name, " is ", describe_form(named.tensor),
              ", which no checkpoint could hold; keep it as real numbers (torch::view_as_real)");
   };

@@ -151,11 +151,10 @@ struct Metrics::Outputs {
     if (reason == 0) reported_missing = jsonl.missing();
     jsonl.count(reason);
   }
-  /// `write` returns true if it passed data to the system.
   template <typename Write>
   void write_events(Write write) {
     try {
-      if (write(tensorboard)) events.count("");
+      write(tensorboard);
     } catch (const Error& error) {
       events.count(error.what());
     }
@@ -227,7 +226,6 @@ void Metrics::mistakes(const MistakesRecord& mistakes) {
     for (const MistakeRecord& each : mistakes.pictures)
       writer.picture(concat("mistakes/", each.label, " taken for ", each.predicted, " (sample ", each.sample, ")"), mistakes.step,
                      from_base64(each.png).value_or(""), wall_seconds());
-    return false;
   });
 }
 
@@ -238,17 +236,11 @@ void Metrics::begin_session(const std::vector<std::pair<std::string, std::string
     else if (value == "true" || value == "false") parameters.push_back({name, value == "true"});
     else parameters.push_back({name, text_of_toml(value)});
   }
-  outputs_->write_events([&](TensorBoardWriter& writer) {
-    writer.begin_session(parameters, wall_seconds());
-    return false;
-  });
+  outputs_->write_events([&](TensorBoardWriter& writer) { writer.begin_session(parameters, wall_seconds()); });
 }
 
 void Metrics::end_session(bool succeeded) {
-  outputs_->write_events([&](TensorBoardWriter& writer) {
-    writer.end_session(succeeded, wall_seconds());
-    return false;
-  });
+  outputs_->write_events([&](TensorBoardWriter& writer) { writer.end_session(succeeded, wall_seconds()); });
 }
 
 /// Event files are not truncated, so those of a resumed run already have the step at which it continues.
@@ -257,12 +249,13 @@ bool Metrics::is_in_events(int64_t step, const char* event) const { return step 
 void Metrics::scalars(int64_t step, const std::vector<std::pair<const char*, double>>& values) {
   outputs_->write_events([&](TensorBoardWriter& writer) {
     for (const auto& [name, value] : values) writer.scalar(name, step, value, wall_seconds());
-    return false;
   });
 }
 
 void Metrics::flush() {
-  outputs_->write_events([](TensorBoardWriter& writer) { return writer.flush(); });
+  outputs_->write_events([this](TensorBoardWriter& writer) {
+    if (writer.flush()) outputs_->events.count("");  // Data reached the system.
+  });
 }
 
 std::string Metrics::finish() {

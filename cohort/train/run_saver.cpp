@@ -36,12 +36,11 @@ Json to_json(const EvaluatedStep& evaluated) {
 }
 
 EvaluatedStep evaluated_from(const Json& json) {
-  EvaluatedStep evaluated;
-  if (!json.is_object()) return evaluated;
+  if (!json.is_object()) return {};
+  const auto number = [&](const char* name) { return json.contains(name) && json[name].is_number() ? json[name].get<double>() : kUnknown; };
+  EvaluatedStep evaluated{.val_error = number("val_error"), .val_precision = number("val_precision")};
   evaluated.step = json.value("step", evaluated.step);
   evaluated.val_loss = json.value("val_loss", evaluated.val_loss);
-  if (json.contains("val_error") && json["val_error"].is_number()) evaluated.val_error = json["val_error"].get<double>();
-  if (json.contains("val_precision") && json["val_precision"].is_number()) evaluated.val_precision = json["val_precision"].get<double>();
   return evaluated;
 }
 

@@ -59,7 +59,7 @@ class TrialStep {
     bool stop = false;  ///< Some rank requested a stop.
   };
   /// Loss and gradient of step `number`, counted from 0. Collective. Changes the model's running statistics, not its weights.
-  Result compute(int64_t number, bool stop_requested);
+  Result compute(int64_t number, bool wants_stop);
   /// Applies the gradient of compute().
   void update(int64_t number);
 
@@ -77,7 +77,7 @@ class TrialStep {
   /// Loss and gradient of the samples in batch_; gradients add to those that are there.
   double autograd(double weight, const StepContext& context);
   void collect_gradients();
-  Result exchange(double loss, bool stop_requested, double share);
+  Result exchange(double loss, bool wants_stop, double share);
 
   const TrialData& data_;
   Group team_;

@@ -247,56 +247,50 @@ struct OwnGradient : torch::autograd::Function<OwnGradient> {
   static variable_list backward(AutogradContext*, const variable_list& gradients) { return {gradients[0].contiguous()}; }
 };
 
-at::Tensor put_together(Tensors pieces, int64_t dim) {
+/// Puts the pieces of all ranks together along `dim`.
+template <typename Function>
+at::Tensor put_together(int num_ranks, int64_t dim, Function of_rank) {
+  Tensors pieces = for_each_rank(num_ranks, of_rank);
   for (at::Tensor& each : pieces) each = OwnGradient::apply(each);
   return at::cat(pieces, dim);
 }
 
-at::Tensor with_bias(const at::Tensor& sum, const at::Tensor& bias) { return bias.defined() ? sum + bias : sum; }
-
 // --- Linear layers and convolutions. ---
 
-/// `weight` and `bias` of a layer that is linear.
-LayerGraph::Function linear_in_pieces(const at::Tensor& weight, const at::Tensor& bias, const std::string& placement, int num_ranks) {
-  if (placement == "whole") return [=](const LayerGraph::Inputs& in) { return at::linear(in[0], weight, bias); };
-  if (placement == "row")
+/// `product` of the input and a weight {outputs, inputs, ...}, of which the inputs or the outputs are divided. `dim` is that of features in
+/// inputs and outputs; the bias gets `bias_shape` to be added to an output.
+template <typename Product>
+LayerGraph::Function product_in_pieces(Product product, const at::Tensor& weight, const at::Tensor& bias, bool divides_inputs, int64_t dim,
+                                       const std::vector<int64_t>& bias_shape, int num_ranks) {
+  if (divides_inputs)
     return [=](const LayerGraph::Inputs& in) {
-      const at::Tensor sum = add_in_order(for_each_rank(
-          num_ranks, [&](int rank) { return at::linear(piece(in[0], -1, rank, num_ranks), piece(weight, 1, rank, num_ranks)); }));
-      return with_bias(sum, bias.defined() ? bias.to(sum.scalar_type()) : bias);
+      const at::Tensor sum = add_in_order(for_each_rank(num_ranks, [&](int rank) {
+        return product(piece(in[0], dim, rank, num_ranks), piece(weight, 1, rank, num_ranks), at::Tensor());
+      }));
+      return bias.defined() ? sum + bias.to(sum.scalar_type()).view(bias_shape) : sum;
     };
   return [=](const LayerGraph::Inputs& in) {
     const Tensors x = used_by_all(in[0], num_ranks);
-    return put_together(for_each_rank(num_ranks,
-                                      [&](int rank) {
-                                        return at::linear(x[static_cast<size_t>(rank)], piece(weight, 0, rank, num_ranks),
-                                                          bias.defined() ? piece(bias, 0, rank, num_ranks) : bias);
-                                      }),
-                        -1);
+    return put_together(num_ranks, dim, [&](int rank) {
+      return product(x[static_cast<size_t>(rank)], piece(weight, 0, rank, num_ranks),
+                     bias.defined() ? piece(bias, 0, rank, num_ranks) : bias);
+    });
   };
+}
+
+LayerGraph::Function linear_in_pieces(const at::Tensor& weight, const at::Tensor& bias, const std::string& placement, int num_ranks) {
+  if (placement == "whole") return [=](const LayerGraph::Inputs& in) { return at::linear(in[0], weight, bias); };
+  const auto product = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return at::linear(x, w, b); };
+  return product_in_pieces(product, weight, bias, placement == "row", -1, {-1}, num_ranks);
 }
 
 LayerGraph::Function convolution_in_pieces(const std::shared_ptr<torch::nn::Conv2dImpl>& layer, const std::string& placement,
                                            int num_ranks) {
-  const auto convolve = [layer](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const auto product = [layer](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
     const auto& options = layer->options;
     return torch::nn::functional::detail::conv2d(x, weight, bias, options.stride(), options.padding(), options.dilation(), /*groups=*/1);
   };
-  if (placement == "channels in")
-    return [=](const LayerGraph::Inputs& in) {
-      const at::Tensor sum = add_in_order(for_each_rank(
-          num_ranks, [&](int rank) { return convolve(piece(in[0], 1, rank, num_ranks), piece(layer->weight, 1, rank, num_ranks), {}); }));
-      return with_bias(sum, layer->bias.defined() ? layer->bias.to(sum.scalar_type()).view({-1, 1, 1}) : layer->bias);
-    };
-  return [=](const LayerGraph::Inputs& in) {
-    const Tensors x = used_by_all(in[0], num_ranks);
-    return put_together(for_each_rank(num_ranks,
-                                      [&](int rank) {
-                                        return convolve(x[static_cast<size_t>(rank)], piece(layer->weight, 0, rank, num_ranks),
-                                                        layer->bias.defined() ? piece(layer->bias, 0, rank, num_ranks) : layer->bias);
-                                      }),
-                        1);
-  };
+  return product_in_pieces(product, layer->weight, layer->bias, placement == "channels in", 1, {-1, 1, 1}, num_ranks);
 }
 
 // --- Transformer blocks and layer norm. ---
@@ -315,24 +309,19 @@ struct Pieces {
     const auto& options = layer.options;
     if (!positions) return at::layer_norm(x, options.normalized_shape(), layer.weight, layer.bias, options.eps());
     const Tensors weight = used_by_all(layer.weight, num_ranks), bias = used_by_all(layer.bias, num_ranks);
-    return put_together(for_each_rank(num_ranks,
-                                      [&](int rank) {
-                                        const auto r = static_cast<size_t>(rank);
-                                        return at::layer_norm(piece(x, 1, rank, num_ranks), options.normalized_shape(), weight[r], bias[r],
-                                                              options.eps());
-                                      }),
-                        1);
+    return put_together(num_ranks, 1, [&](int rank) {
+      const auto r = static_cast<size_t>(rank);
+      return at::layer_norm(piece(x, 1, rank, num_ranks), options.normalized_shape(), weight[r], bias[r], options.eps());
+    });
   }
   /// The sum of the ranks' terms and the bias, which each rank adds to its own positions if these are divided.
   at::Tensor sum(const Tensors& terms, const at::Tensor& bias) const {
     const at::Tensor whole = add_in_order(terms);
     if (!positions) return whole + bias.to(whole.scalar_type());
     const Tensors biases = used_by_all(bias, num_ranks);
-    return put_together(for_each_rank(num_ranks,
-                                      [&](int rank) {
-                                        return piece(whole, 1, rank, num_ranks) + biases[static_cast<size_t>(rank)].to(whole.scalar_type());
-                                      }),
-                        1);
+    return put_together(num_ranks, 1, [&](int rank) {
+      return piece(whole, 1, rank, num_ranks) + biases[static_cast<size_t>(rank)].to(whole.scalar_type());
+    });
   }
   /// A rank's rows of q, of k and of v.
   at::Tensor rows_of_heads(const at::Tensor& qkv, int rank) const {

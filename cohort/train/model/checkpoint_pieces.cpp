@@ -30,12 +30,12 @@ std::optional<DType> stored_type(at::ScalarType type) {
   return std::nullopt;
 }
 
-bool can_be_saved(at::ScalarType type) { return stored_type(type).has_value(); }
-
-DType dtype_of(const FlatPiece& piece) {
-  if (const std::optional<DType> type = stored_type(piece.values.scalar_type())) return *type;
-  fail(ErrorCode::kBadInput, "tensor ", piece.name, " has a type that checkpoints cannot hold");
+DType dtype_of_tensor(const std::string& name, const at::Tensor& tensor) {
+  if (const std::optional<DType> type = stored_type(tensor.scalar_type())) return *type;
+  fail(ErrorCode::kBadInput, "tensor ", name, " has the type ", at::toString(tensor.scalar_type()), ", which no checkpoint holds");
 }
+
+DType dtype_of(const FlatPiece& piece) { return dtype_of_tensor(piece.name, piece.values); }
 
 std::optional<at::ScalarType> torch_type_of(int dtype) {
   for (const auto& [torch_type, type] : kTypes)
@@ -67,11 +67,6 @@ std::vector<TensorPiece> ParameterPlaces::to_save(const std::vector<FlatPiece>& 
     for (TensorPiece& box : boxes) parts.push_back(std::move(box));
   }
   return parts;
-}
-
-DType dtype_of_tensor(const std::string& name, const at::Tensor& tensor) {
-  if (const std::optional<DType> type = stored_type(tensor.scalar_type())) return *type;
-  fail(ErrorCode::kBadInput, "tensor ", name, " has the type ", at::toString(tensor.scalar_type()), ", which no checkpoint holds");
 }
 
 std::vector<FlatPiece> buffer_pieces(const torch::nn::Module& module) {

@@ -35,8 +35,6 @@ struct ParameterPlaces {
   std::vector<TensorPiece> to_save(const std::vector<FlatPiece>& pieces, std::vector<std::vector<char>>& scratch) const;
 };
 
-/// True if checkpoints can hold that type.
-bool can_be_saved(at::ScalarType type);
 /// Error(kBadInput) naming the piece where checkpoints cannot hold its type.
 DType dtype_of(const FlatPiece& piece);
 /// The LibTorch type of a DType; empty if there is none.
