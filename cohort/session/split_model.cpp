@@ -257,7 +257,7 @@ void SplitModel::check(torch::nn::Module& module, const at::Tensor& example) con
   const std::string layout = to_text(layout_);
   if (!graph_)
     fail(ErrorCode::kBadInput, "layout ", layout, ": ", module.name(),
-         " is one module, whose layers nobody but its forward() knows; make it a torch::nn::Sequential or a cohort::LayerGraph, or use dp "
+         " is one module, whose layers only its forward() knows; make it a torch::nn::Sequential or a cohort::LayerGraph, or use dp "
          "or zero=1, 2, 3");
   for (const LayerGraph::Layer& layer : graph_->layers())
     if (std::dynamic_pointer_cast<LayerCall>(layer.module))

@@ -246,7 +246,7 @@ TEST_CASE("what a model in parts cannot do is said") {
     cases.push_back(session_case(name, program, error));
   };
   for (const char* layout : {"pp=2", "tp=2", "dp=2,recompute=all"})
-    add(concat("a module of one piece, ", layout), "is one module, whose layers nobody but its forward() knows", [=](Session& s) {
+    add(concat("a module of one piece, ", layout), "is one module, whose layers only its forward() knows", [=](Session& s) {
       Net net;
       Parallel(*net, s, {.layout = layout, .optimizer = optim::SGDOptions(0.1), .example = batch(8, 99)});
     });

@@ -66,7 +66,7 @@ void check_virtual(const Job& job) {
   if (spec.workers > job.config.global_batch)
     fail(ErrorCode::kBadInput, name_settings("--virtual workers="), spec.workers, name_settings(" with --global-batch "),
          job.config.global_batch,
-         name_settings(": a step is cut into as many tickets as there are workers, each of a sample at least; use --global-batch "),
+         name_settings(": a step is divided into one work item of at least one sample for each worker; use --global-batch "),
          spec.workers, " or more, or fewer workers");
 }
 
@@ -222,13 +222,13 @@ void check_goal(const Job& job, LayerGraph& model, const DataSource& validation)
     fail(ErrorCode::kBadInput, name_settings("--metrics "), job.config.metrics, ": the output of ", job.config.model,
          validation.shape().regression ? " is not one number for each target"
          : validation.shape().labels   ? " is not one score for each label"
-                                       : " is no scores of classes",
+                                       : " does not have class scores",
          "; leave the option out");
   if (!model.loss() || !job.goal || (job.goal->metric != "val_error" && job.goal->metric != "val_precision") ||
       gives_scores(model, validation))
     return;
   fail(ErrorCode::kBadInput, name_settings("--goal "), job.config.goal, ": the output of ", job.config.model,
-       validation.shape().labels ? " is not one score for each label" : " is no scores of classes", ", so no ",
+       validation.shape().labels ? " is not one score for each label" : " does not have class scores", ", so no ",
        job.goal->metric == "val_error" ? "error" : "precision", " is known; use val_loss");
 }
 

@@ -317,7 +317,7 @@ void RunReporter::write_text_sample(int64_t step, LayerGraph& model) {
                   {.num_bytes = run_.config.sample_bytes, .seed = run_.config.seed, .vocabulary = run_.data.train->describe().vocabulary});
   if (!text)
     return log_info(
-        name_settings("the output of the model is no scores of the next byte, so it writes no text (--sample-bytes 0 does not ask)"));
+        name_settings("the model does not output next-byte scores, so it writes no text (--sample-bytes 0 turns this off)"));
   metrics_->event(SampleRecord{step, prompt, *text}, /*to_stdout_too=*/false);
   if (!run_.config.json) progress_->note("the model writes: " + printable(prompt + *text));
 }

@@ -90,7 +90,7 @@ void check_identity(const Json& then, const Json& now, const std::string& path, 
                          "--run folder"));
     if (key == "data" && !then.contains(key)) {
       log_warning(
-          concat(name_settings("--resume: "), path, " has no fingerprint of its data, so nobody can say whether ", data, " is the same"));
+          concat(name_settings("--resume: "), path, " has no fingerprint of its data, so it is unknown whether ", data, " is the same"));
       continue;
     }
     if (key == "data")

@@ -104,7 +104,7 @@ std::vector<Fault> parse_faults_of_verify(const std::string& text) {
     const auto found = std::find(known.begin(), known.end(), trim(name));
     if (found == known.end())
       fail(ErrorCode::kBadInput, name_settings("--faults: '"), name, "'", did_you_mean(name, known),
-           " is no fault; expected all, or some of: ", join(known, " "));
+           " is not a fault; expected all, or some of: ", join(known, " "));
     faults.push_back(fault_names()[static_cast<size_t>(found - known.begin())].fault);
   }
   return faults;

@@ -353,7 +353,7 @@ class Verifier {
       conclude(result, Verdict::kDifferent,
                concat("this model depends on how its batch is divided: ", matters.tensor, " is ", matters.difference,
                       " away from that of the whole batch, where rounding explains ", matters.explained,
-                      " (usual batch norm, a loss that is no mean over its samples, randomness that is not cohort::Dropout, state "
+                      " (usual batch norm, a loss that is not a mean over its samples, randomness that is not cohort::Dropout, state "
                       "kept between calls)"));
     } else {
       result.verdict = Verdict::kNotProven;

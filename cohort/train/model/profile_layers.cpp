@@ -392,7 +392,7 @@ class LayerProfiler {
 Profile profile_layers(LayerGraph& model, const at::Tensor& input, const ProfileOptions& options) {
   if (model.layers().empty()) fail(ErrorCode::kBadInput, "profile: the model has no layers");
   if (!input.defined() || input.dim() < 1 || input.size(0) < 1)
-    fail(ErrorCode::kBadInput, "profile: the input is no micro-batch of samples");
+    fail(ErrorCode::kBadInput, "profile: the input must be a micro-batch of at least one sample");
   if (options.repeats < 1) fail(ErrorCode::kBadInput, "profile: ", options.repeats, " repeats");
   const StateKeeper keeper(model);
   const StepContextScope step({});  // Dropout draws as it does in training.

@@ -1,6 +1,6 @@
 // Dynamic loss scaling (Micikevicius et al. 2018, section 3.2) with the constants and rules of PyTorch's GradScaler: multiply by 0.5 after
-// a step whose gradients overflowed, by 2 after 2000 steps in a row without. It costs no message: the overflow flag travels with the
-// gradient norm. Difference: 30 overflows in a row end the run with an error, where GradScaler goes on to a scale of 0.
+// a step whose gradients overflowed, by 2 after 2000 steps in a row without. Difference: 30 overflows in a row end the run with an error,
+// where GradScaler goes on to a scale of 0.
 #include "cohort/train/step/loss_scaler.h"
 
 #include <ATen/ops/isfinite.h>
