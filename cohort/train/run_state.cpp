@@ -1,3 +1,9 @@
+// Saving and loading a run's state. save(): every rank writes the pieces that it owns (checkpoint_pieces.h). load_latest():
+//
+//   1. Rank 0 finds and verifies the newest checkpoint, and checks its identity; all ranks get its path.
+//   2. If all ranks can read it, each reads its own pieces, without messages. Otherwise rank 0 broadcasts every tensor, one at a time, and each
+//      rank keeps its pieces: the size of the checkpoint in messages, one tensor in memory.
+//   3. Optimizer states of another number of workers are averaged, and residuals of compression are distributed so that their sum is kept.
 #include "cohort/train/run_state.h"
 
 #include <ATen/ops/cat.h>

@@ -1,3 +1,12 @@
+// A training step:
+//
+//   1. forward and backward of each micro-batch: through the pipeline, one after the other, or for all ranks of another layout; backward()
+//      starts the exchange of gradients bucket by bucket
+//   2. the exchange ends; loss and stop requests have travelled with it, so that all ranks have the same ones without a message
+//   3. a loss that is not finite is an error on all ranks
+//   4. the update: scaled back, clipped, skipped after an fp16 overflow
+//
+// With local steps (sync=local:H, diloco:H) 2 and 3 are done in every H-th step only. Messages are those of the strategy.
 #include "cohort/train/step/training_step.h"
 
 #include <ATen/core/Generator.h>
