@@ -190,10 +190,6 @@ void RunReporter::event(const RunEvent& event) {
   if (run_.reports_here()) metrics_->event(event, /*to_stdout_too=*/false);
 }
 
-void RunReporter::checkpoint_failed(int64_t step, const std::string& cause) {
-  if (run_.reports_here()) metrics_->event(CheckpointFailedRecord{step, cause}, /*to_stdout_too=*/false);
-}
-
 /// True for whole models in the hosts' memory that exchange all of their gradients; advice on exchanges is about these only.
 bool RunReporter::has_plain_replicas() const {
   return run_.parallel.part->is_whole() && run_.job.layout.zero == 0 && run_.job.devices.all_cpu();
@@ -316,8 +312,7 @@ void RunReporter::write_text_sample(int64_t step, LayerGraph& model) {
       sample_text(model, run_.data.train->shape(), prompt,
                   {.num_bytes = run_.config.sample_bytes, .seed = run_.config.seed, .vocabulary = run_.data.train->describe().vocabulary});
   if (!text)
-    return log_info(
-        name_settings("the model does not output next-byte scores, so it writes no text (--sample-bytes 0 turns this off)"));
+    return log_info(name_settings("the model does not output next-byte scores, so it writes no text (--sample-bytes 0 turns this off)"));
   metrics_->event(SampleRecord{step, prompt, *text}, /*to_stdout_too=*/false);
   if (!run_.config.json) progress_->note("the model writes: " + printable(prompt + *text));
 }

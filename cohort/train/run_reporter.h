@@ -44,7 +44,6 @@ class RunReporter {
   void event(const RunEvent& event);
   /// The simulated clock of the run, in seconds, for its records.
   void set_clock(std::function<double()> clock) { clock_ = std::move(clock); }
-  void checkpoint_failed(int64_t step, const std::string& cause);
   /// Collective. Fills in the seconds of `result`.
   void end(TrainResult& result);
 

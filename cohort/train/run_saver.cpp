@@ -190,7 +190,7 @@ void RunSaver::save(int64_t step, bool is_last, RunReporter& reporter) {
       const std::string next = is_last ? "trying again" : "the training goes on, and ends if the next one fails too";
       if (run_.is_first())
         log_warning(concat("the checkpoint of step ", step, " could not be saved: ", error.what(), "; ", newest, "; ", next));
-      reporter.checkpoint_failed(step, error.what());
+      reporter.event(CheckpointFailedRecord{step, error.what()});
     }
     last_failed_ = true;
     if (!is_last) return;

@@ -32,11 +32,6 @@
 namespace cohort {
 namespace {
 
-Job with_defaults(Job job) {
-  job.config = cohort::with_defaults(std::move(job.config));
-  return job;
-}
-
 /// The exchange time of a synchronised batch norm layer: the median of a few all-gathers of the sums of 64 channels. Collective.
 double statistics_exchange_seconds(Group group) {
   const at::Tensor mine = at::zeros({2 * 64 + 1}, at::kDouble), all = at::zeros({group.size() * mine.numel()}, at::kDouble);
@@ -106,12 +101,13 @@ double measure_student(LayerGraph& model, const DataSource& source, c10::Device 
 int threads_of_rank(const Config& config, const World& world) { return config.threads > 0 ? config.threads : cores_of_rank(world); }
 
 RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World& here, const TrainOptions& how)
-    : job(with_defaults(job_given)),
+    : job(job_given),
       data(data_given),
       world(here),
       options(how),
       injection(injection_for_rank(job.faults, world.rank)),
       device(device_of_rank(job.devices, world)) {
+  config = with_defaults(std::move(config));
   use_compute_threads(threads_of_rank(config, world));
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
   if (world.status_fd >= 0) {

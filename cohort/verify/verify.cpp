@@ -252,10 +252,9 @@ class Verifier {
     result.tensors = judged(differences, bits);
     decide(bits, result);
     if (!has_trained(differences) && result.verdict == Verdict::kSame) {
-      result.verdict = Verdict::kNotProven;
-      result.reason =
-          concat("nothing was trained, so nothing was compared: no weight moved in ", result.steps, result.steps == 1 ? " step" : " steps",
-                 name_settings("; take a larger --lr, or with fp16 a smaller --loss-scale"));
+      conclude(result, Verdict::kNotProven,
+               concat("nothing was trained, so nothing was compared: no weight moved in ", result.steps,
+                      result.steps == 1 ? " step" : " steps", name_settings("; take a larger --lr, or with fp16 a smaller --loss-scale")));
     }
     if (result.ok() && config_.sync_batch_norm && layout.microbatches > 1)
       result.reason += concat(
@@ -326,9 +325,9 @@ class Verifier {
       return;
     }
     const TensorVerdict& told = *std::find_if_not(result.tensors.begin(), result.tensors.end(), is_idle);
-    result.verdict = Verdict::kSame;
-    result.reason = concat("no tensor is further away than rounding explains; the worst, ", told.name, ", ", told.difference,
-                           " of its update where ", told.bound, " is explained");
+    conclude(result, Verdict::kSame,
+             concat("no tensor is further away than rounding explains; the worst, ", told.name, ", ", told.difference,
+                    " of its update where ", told.bound, " is explained"));
     if (!idle.empty())
       result.reason +=
           concat("; rounding alone moves ", join(idle, ", "), idle.size() == 1 ? ", which has no gradient" : ", which have no gradient",
@@ -344,11 +343,10 @@ class Verifier {
     const DivisionMatters& matters = known->second;
     if (matters.answer == DivisionMatters::Answer::kNo) return false;
     if (matters.answer == DivisionMatters::Answer::kNotRepeated) {
-      result.verdict = Verdict::kDifferent;
-      result.reason =
-          concat("the same batch twice in one process, from the same weights, gives another ", matters.tensor,
-                 ": this model keeps state outside its parameters and buffers (a static variable?), or what it computes depends "
-                 "on time or address; no layout and no resumed run can repeat that");
+      conclude(result, Verdict::kDifferent,
+               concat("the same batch twice in one process, from the same weights, gives another ", matters.tensor,
+                      ": this model keeps state outside its parameters and buffers (a static variable?), or what it computes depends "
+                      "on time or address; no layout and no resumed run can repeat that"));
     } else if (matters.answer == DivisionMatters::Answer::kYes) {
       conclude(result, Verdict::kDifferent,
                concat("this model depends on how its batch is divided: ", matters.tensor, " is ", matters.difference,
@@ -356,11 +354,11 @@ class Verifier {
                       " (usual batch norm, a loss that is not a mean over its samples, randomness that is not cohort::Dropout, state "
                       "kept between calls)"));
     } else {
-      result.verdict = Verdict::kNotProven;
-      result.reason = concat("whether this model depends on how its batch is divided cannot be seen: rounding alone moves ", matters.tensor,
-                             " by ", matters.explained, " of itself, and it is ", matters.difference,
-                             " away from that of the whole batch; take a smaller model of the same kind, or initial weights with which it "
-                             "multiplies rounding less");
+      conclude(result, Verdict::kNotProven,
+               concat("whether this model depends on how its batch is divided cannot be seen: rounding alone moves ", matters.tensor,
+                      " by ", matters.explained, " of itself, and it is ", matters.difference,
+                      " away from that of the whole batch; take a smaller model of the same kind, or initial weights with which it "
+                      "multiplies rounding less"));
     }
     return true;
   }

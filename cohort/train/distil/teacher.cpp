@@ -130,11 +130,6 @@ void ask(Teacher& teacher, const DataSource& source, int64_t first, int64_t coun
   }
 }
 
-/// Rank 0's text, on all ranks.
-std::string agreed(const TeacherRequest& request, const std::string& mine, const char* what) {
-  return request.group ? request.group->all_gather_text(mine, what).front() : mine;
-}
-
 }  // namespace
 
 TeacherAnswers::TeacherAnswers(const TeacherRequest& request)
@@ -199,7 +194,7 @@ bool TeacherAnswers::decide(const TeacherRequest& request) {
   else if (!request.group) sentence_ = concat(kept_in, ": they are few enough");
   else if (request.group->rank() == 0) sentence_ = measure(request, can_be_beside) ? kept_in + sentence_ : asked + sentence_;
   // Hosts may differ in their caches and cores; all follow rank 0.
-  sentence_ = agreed(request, sentence_, "where the teacher's answers come from");
+  if (request.group) sentence_ = request.group->all_gather_text(sentence_, "where the teacher's answers come from").front();
   if (!sentence_.starts_with(kKept)) cache_.reset();
   else if (!cache_) fail(ErrorCode::kBadInput, name_settings("--teacher-answers: rank 0 keeps them, and here "), cannot, "; use live");
   is_beside_ = sentence_.starts_with(kAskedBeside);
