@@ -26,7 +26,7 @@ TrainResult train(const Job& job, const DataSet& data, const World& world, const
   RunSaver saver(run);
   begin_run(run);
   RunReporter reporter(run, saver, clock_only_pace);
-  return virtual_workers ? virtual_workers->train(saver, reporter) : train_in_step(run, saver, reporter);
+  return virtual_workers ? virtual_workers->train(saver, reporter) : train_synchronously(run, saver, reporter);
 }
 
 TrainResult train(const Config& given, const DataSet& data, const World& world) {

@@ -192,6 +192,6 @@ TrainResult Loop::train() {
 
 }  // namespace
 
-TrainResult train_in_step(RunSetup& run, RunSaver& saver, RunReporter& reporter) { return Loop(run, saver, reporter).train(); }
+TrainResult train_synchronously(RunSetup& run, RunSaver& saver, RunReporter& reporter) { return Loop(run, saver, reporter).train(); }
 
 }  // namespace cohort

@@ -49,6 +49,6 @@ class AfterStep {
 };
 
 /// Trains from the step that `saver` loaded to the end. Collective. Errors as train() of trainer.h.
-TrainResult train_in_step(RunSetup& run, RunSaver& saver, RunReporter& reporter);
+TrainResult train_synchronously(RunSetup& run, RunSaver& saver, RunReporter& reporter);
 
 }  // namespace cohort

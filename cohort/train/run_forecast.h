@@ -42,6 +42,6 @@ std::string forecast_sentence(const ForecastRecord& forecast);
 std::string outcome_sentence(const ForecastRecord& forecast, double measured_step_seconds);
 
 /// Appends the forecast's error to the calibration file, if the run was long enough and not slowed down by a fault or a measurement.
-void keep_error(const RunSetup& run, double measured_step_seconds, int64_t num_steps, const std::vector<RankRecord>& ranks);
+void append_forecast_error(const RunSetup& run, double measured_step_seconds, int64_t num_steps, const std::vector<RankRecord>& ranks);
 
 }  // namespace cohort

@@ -332,7 +332,7 @@ void RunReporter::end(TrainResult& result) {
     log_warning(concat("the training has ended and is saved, but ", missing));
   if (run_.forecast && !step_seconds_.empty()) {
     log_info(outcome_sentence(run_.forecast->record, result.step_seconds));
-    keep_error(run_, result.step_seconds, static_cast<int64_t>(step_seconds_.size()), all.ranks);
+    append_forecast_error(run_, result.step_seconds, static_cast<int64_t>(step_seconds_.size()), all.ranks);
   }
   const std::string report = write_report();
   if (result.interrupted) {

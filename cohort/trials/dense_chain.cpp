@@ -156,7 +156,7 @@ void ByteDigits::read(const at::Tensor& matrix, std::span<const double> factor, 
 
 bool ByteProduct::pays(int64_t num_inputs) {
 #if defined(__x86_64__) && defined(__GNUC__)
-  // Who tells oneDNN to leave instructions out gets floats.
+  // If the environment limits the instructions of oneDNN, floats are used.
   static const bool is_fast = __builtin_cpu_supports("amx-int8") && !std::getenv("ONEDNN_MAX_CPU_ISA") && !std::getenv("DNNL_MAX_CPU_ISA");
   return is_fast && num_inputs >= kLeastInputs && num_inputs <= kMostTerms;
 #else

@@ -324,10 +324,10 @@ class Verifier {
                                "where the training multiplies rounding")));
       return;
     }
-    const TensorVerdict& told = *std::find_if_not(result.tensors.begin(), result.tensors.end(), is_idle);
+    const TensorVerdict& worst_trained = *std::find_if_not(result.tensors.begin(), result.tensors.end(), is_idle);
     conclude(result, Verdict::kSame,
-             concat("no tensor is further away than rounding explains; the worst, ", told.name, ", ", told.difference,
-                    " of its update where ", told.bound, " is explained"));
+             concat("no tensor is further away than rounding explains; the worst, ", worst_trained.name, ", ", worst_trained.difference,
+                    " of its update where ", worst_trained.bound, " is explained"));
     if (!idle.empty())
       result.reason +=
           concat("; rounding alone moves ", join(idle, ", "), idle.size() == 1 ? ", which has no gradient" : ", which have no gradient",

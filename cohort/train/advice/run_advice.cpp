@@ -125,7 +125,7 @@ std::optional<WasteRecord> describe_waste(const std::vector<ShareTimes>& now, co
                                           int64_t global_batch, const PlannedWaste& planned) {
   const PlannedWaste from_speeds = waste_of_equal_shares(now, static_cast<double>(global_batch));
   if (!std::isfinite(from_speeds.waste)) return std::nullopt;
-  if (!changed && from_speeds.waste < ShareWaste::kWorthTelling) return std::nullopt;
+  if (!changed && from_speeds.waste < ShareWaste::kMinReportedWaste) return std::nullopt;
   const double samples = sum(now, &ShareTimes::samples);
   WasteRecord record{.measured_waste = measured_waste(now), .measured_step_seconds = mean_step(now)};
   for (const ShareTimes& rank : now) {

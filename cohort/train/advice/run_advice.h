@@ -42,14 +42,14 @@ PlannedWaste waste_of_equal_shares(const std::vector<ShareTimes>& ranks, double 
 class ShareWaste {
  public:
   /// Less waste than this, with equal shares, is not reported, since it may be noise.
-  static constexpr double kWorthTelling = 0.1;
+  static constexpr double kMinReportedWaste = 0.1;
 
   explicit ShareWaste(bool starts_equal) : starts_equal_(starts_equal) {}
 
   void add_step(const StepRecord& step, int64_t samples);
   void new_shares(int64_t from_step) { next_from_ = from_step; }
 
-  /// None if shares were always equal and waste less than kWorthTelling, or if nothing was measured. Collective.
+  /// None if shares were always equal and waste less than kMinReportedWaste, or if nothing was measured. Collective.
   std::optional<WasteRecord> summary(Group& group, int64_t global_batch, const PlannedWaste& planned) const;
 
  private:

@@ -166,7 +166,7 @@ class LayerProfiler {
       if (!layer.function) fail(ErrorCode::kBadInput, "profile: layer '", layer.name, "' is not on this rank");
       LayerProfile& cost = profile.layers.emplace_back();
       cost.name = layer.name, cost.kind = layer.kind;
-      account_memory(i, profile.layers);
+      measure_memory(i, profile.layers);
       cost.working_bytes = working_bytes(layer);
       measure_times(i, cost);
       cost.output_bytes = static_cast<int64_t>(outputs_[i].nbytes());
@@ -273,19 +273,19 @@ class LayerProfiler {
         for (const at::Tensor& weight : weights_of_graph(output, arguments.leaves)) wanted.push_back(weight);
       if (wanted.empty()) continue;
       const at::Tensor gradient = at::zeros_like(output.detach());
-      int64_t of_their_own = 0;
+      int64_t gradient_bytes = 0;
       named(layer, arguments.in_order, [&] {
         const auto made = torch::autograd::grad({output}, wanted, {gradient}, /*retain_graph=*/false, false, /*allow_unused=*/true);
         for (size_t i = arguments.leaves.size(); i < made.size(); ++i)
-          if (made[i].defined()) of_their_own += static_cast<int64_t>(made[i].nbytes());
+          if (made[i].defined()) gradient_bytes += static_cast<int64_t>(made[i].nbytes());
       });
-      most = std::max(most, recorder->peak_bytes() - kept - of_their_own);
+      most = std::max(most, recorder->peak_bytes() - kept - gradient_bytes);
     }
     return most;
   }
 
   /// Fills in the layer's own stash and completes those of the layers whose outputs it keeps.
-  void account_memory(int index, std::vector<LayerProfile>& costs) {
+  void measure_memory(int index, std::vector<LayerProfile>& costs) {
     const LayerGraph::Layer& layer = model_.layers()[index];
     const Kept kept = find_kept(layer);
     LayerProfile& cost = costs[index];
