@@ -65,6 +65,42 @@ torch::nn::Module& of_no_other(torch::nn::Module& module) {
   return module;
 }
 
+namespace optim = torch::optim;
+
+UpdateRule adam_rule(UpdateRule::Kind kind, double beta1, double beta2, double eps, double weight_decay, bool amsgrad) {
+  if (amsgrad)
+    fail(ErrorCode::kBadInput,
+         "amsgrad: the optimizers of Cohort have no such variant; leave it out, or use LibTorch's optimizer under layout dp");
+  return {.kind = kind, .beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay};
+}
+
+FlatPiece whole(const std::string& name, const at::Tensor& tensor, std::vector<int64_t> shape) {
+  if (!tensor.is_contiguous()) fail(ErrorCode::kBadInput, name, " is not contiguous; checkpoints need it to be");
+  return {name, alias_of(tensor.detach(), 0, {tensor.numel()}), std::move(shape), 0};
+}
+
+/// The state of a parameter, made if it is missing.
+template <typename State>
+State& state_of(optim::Optimizer& optimizer, const at::Tensor& parameter) {
+  auto& held = optimizer.state()[parameter.unsafeGetTensorImpl()];
+  if (!held) held = std::make_unique<State>();
+  return static_cast<State&>(*held);
+}
+
+template <typename State>
+void add_adam(optim::Optimizer& optimizer, const NamedTensor& parameter, bool amsgrad, std::vector<FlatPiece>* pieces) {
+  if (amsgrad)
+    fail(ErrorCode::kBadInput,
+         "checkpoints of Parallel do not hold the state of amsgrad; save this optimizer with torch::save on the first rank");
+  State& state = state_of<State>(optimizer, parameter.tensor);
+  if (!state.exp_avg().defined()) state.exp_avg(at::zeros_like(parameter.tensor.detach()));
+  if (!state.exp_avg_sq().defined()) state.exp_avg_sq(at::zeros_like(parameter.tensor.detach()));
+  const std::string name = "optimizer/" + parameter.name;
+  pieces->push_back(whole(name + "/exp_avg", state.exp_avg(), parameter.tensor.sizes().vec()));
+  pieces->push_back(whole(name + "/exp_avg_sq", state.exp_avg_sq(), parameter.tensor.sizes().vec()));
+  pieces->push_back({name + "/step", at::full({1}, static_cast<float>(state.step()), at::kFloat), {}, 0});
+}
+
 }  // namespace
 
 Parallel::State::State(torch::nn::Module& module_, const Session& session_, ParallelOptions options_)
@@ -120,46 +156,6 @@ void Parallel::State::make_strategy() {
   strategy->set_control(kRateSlot, static_cast<float>(learning_rate));
   announced_rate = learning_rate;
 }
-
-namespace {
-
-namespace optim = torch::optim;
-
-UpdateRule adam_rule(UpdateRule::Kind kind, double beta1, double beta2, double eps, double weight_decay, bool amsgrad) {
-  if (amsgrad)
-    fail(ErrorCode::kBadInput,
-         "amsgrad: the optimizers of Cohort have no such variant; leave it out, or use LibTorch's optimizer under layout dp");
-  return {.kind = kind, .beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay};
-}
-
-FlatPiece whole(const std::string& name, const at::Tensor& tensor, std::vector<int64_t> shape) {
-  if (!tensor.is_contiguous()) fail(ErrorCode::kBadInput, name, " is not contiguous; checkpoints need it to be");
-  return {name, alias_of(tensor.detach(), 0, {tensor.numel()}), std::move(shape), 0};
-}
-
-/// The state of a parameter, made if it is missing.
-template <typename State>
-State& state_of(optim::Optimizer& optimizer, const at::Tensor& parameter) {
-  auto& held = optimizer.state()[parameter.unsafeGetTensorImpl()];
-  if (!held) held = std::make_unique<State>();
-  return static_cast<State&>(*held);
-}
-
-template <typename State>
-void add_adam(optim::Optimizer& optimizer, const NamedTensor& parameter, bool amsgrad, std::vector<FlatPiece>* pieces) {
-  if (amsgrad)
-    fail(ErrorCode::kBadInput,
-         "checkpoints of Parallel do not hold the state of amsgrad; save this optimizer with torch::save on the first rank");
-  State& state = state_of<State>(optimizer, parameter.tensor);
-  if (!state.exp_avg().defined()) state.exp_avg(at::zeros_like(parameter.tensor.detach()));
-  if (!state.exp_avg_sq().defined()) state.exp_avg_sq(at::zeros_like(parameter.tensor.detach()));
-  const std::string name = "optimizer/" + parameter.name;
-  pieces->push_back(whole(name + "/exp_avg", state.exp_avg(), parameter.tensor.sizes().vec()));
-  pieces->push_back(whole(name + "/exp_avg_sq", state.exp_avg_sq(), parameter.tensor.sizes().vec()));
-  pieces->push_back({name + "/step", at::full({1}, static_cast<float>(state.step()), at::kFloat), {}, 0});
-}
-
-}  // namespace
 
 UpdateRule update_rule_of(const OptimizerOptions& options, double* learning_rate) {
   if (const auto* sgd = std::get_if<optim::SGDOptions>(&options)) {

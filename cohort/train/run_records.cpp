@@ -63,6 +63,23 @@ std::string packed(const fs::path& git, const std::string& name) {
   return "";
 }
 
+PartRecord part_record(const RunSetup& run, double exchange_seconds) {
+  const auto place = [](int index, int size) { return concat(index + 1, " of ", size); };
+  const ModelPart& held = *run.parallel.part;
+  const MeshPoint& here = held.here();
+  PartRecord part{.data = place(here.data, held.mesh().data_size(here.pipe)),
+                  .pipe = place(here.pipe, held.mesh().pipe_size()),
+                  .tensor = place(here.tensor, held.mesh().tensor_size())};
+  for (const LayerGraph::Layer& layer : run.model->layers())
+    if (layer.function) part.layers.push_back(layer.name);
+  if (const PipelineRunner* const pipeline = run.parallel.part->pipeline()) {
+    part.stages.assign(pipeline->own_stages().begin(), pipeline->own_stages().end());
+    part.waited_seconds = exchange_seconds;
+    part.most_kept_micro_batches = pipeline->statistics().most_kept;
+  }
+  return part;
+}
+
 }  // namespace
 
 std::string command_of_process() {
@@ -104,27 +121,6 @@ std::string commit_of(const std::string& folder) {
   const std::string found = packed(shared, name);
   return is_commit(found) ? found : "";
 }
-
-namespace {
-
-PartRecord part_record(const RunSetup& run, double exchange_seconds) {
-  const auto place = [](int index, int size) { return concat(index + 1, " of ", size); };
-  const ModelPart& held = *run.parallel.part;
-  const MeshPoint& here = held.here();
-  PartRecord part{.data = place(here.data, held.mesh().data_size(here.pipe)),
-                  .pipe = place(here.pipe, held.mesh().pipe_size()),
-                  .tensor = place(here.tensor, held.mesh().tensor_size())};
-  for (const LayerGraph::Layer& layer : run.model->layers())
-    if (layer.function) part.layers.push_back(layer.name);
-  if (const PipelineRunner* const pipeline = run.parallel.part->pipeline()) {
-    part.stages.assign(pipeline->own_stages().begin(), pipeline->own_stages().end());
-    part.waited_seconds = exchange_seconds;
-    part.most_kept_micro_batches = pipeline->statistics().most_kept;
-  }
-  return part;
-}
-
-}  // namespace
 
 StartRecord start_record(const RunSetup& run) {
   StartRecord start{

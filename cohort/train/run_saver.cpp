@@ -44,32 +44,6 @@ EvaluatedStep evaluated_from(const Json& json) {
   return evaluated;
 }
 
-}  // namespace
-
-bool BestStep::add(const EvaluatedStep& evaluated) {
-  last_ = evaluated;
-  is_better_ = evaluated.val_loss < best_.val_loss;
-  if (!is_better_) ++evaluations_since_;
-  return is_better_;
-}
-
-void BestStep::saved(int64_t step) {
-  if (last_.step != step || !is_better_) return;
-  best_ = last_;
-  is_better_ = false;
-  evaluations_since_ = 0;
-}
-
-Json BestStep::state() const { return {{"last", to_json(last_)}, {"best", to_json(best_)}, {"evaluations_since", evaluations_since_}}; }
-
-void BestStep::load(const Json& state) {
-  last_ = evaluated_from(state.value("last", Json()));
-  best_ = evaluated_from(state.value("best", Json()));
-  evaluations_since_ = state.value("evaluations_since", int64_t{0});
-}
-
-namespace {
-
 constexpr int kTriesAtEnd = 5;
 constexpr std::chrono::seconds kBetweenTries{2};
 
@@ -105,6 +79,28 @@ Json describe_stages(const RunSetup& run) {
 }
 
 }  // namespace
+
+bool BestStep::add(const EvaluatedStep& evaluated) {
+  last_ = evaluated;
+  is_better_ = evaluated.val_loss < best_.val_loss;
+  if (!is_better_) ++evaluations_since_;
+  return is_better_;
+}
+
+void BestStep::saved(int64_t step) {
+  if (last_.step != step || !is_better_) return;
+  best_ = last_;
+  is_better_ = false;
+  evaluations_since_ = 0;
+}
+
+Json BestStep::state() const { return {{"last", to_json(last_)}, {"best", to_json(best_)}, {"evaluations_since", evaluations_since_}}; }
+
+void BestStep::load(const Json& state) {
+  last_ = evaluated_from(state.value("last", Json()));
+  best_ = evaluated_from(state.value("best", Json()));
+  evaluations_since_ = state.value("evaluations_since", int64_t{0});
+}
 
 RunSaver::RunSaver(RunSetup& run)
     : run_(run), state_(run.job, *run.model, *run.parallel.strategy, run.group, run.parallel.places(), data_identity(run)) {

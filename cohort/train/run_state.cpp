@@ -1,7 +1,8 @@
 // Saving and loading a run's state. save(): every rank writes the pieces that it owns (checkpoint_pieces.h). load_latest():
 //
 //   1. Rank 0 finds and verifies the newest checkpoint, and checks its identity; all ranks get its path.
-//   2. If all ranks can read it, each reads its own pieces, without messages. Otherwise rank 0 broadcasts every tensor, one at a time, and each
+//   2. If all ranks can read it, each reads its own pieces, without messages. Otherwise rank 0 broadcasts every tensor, one at a time, and
+//   each
 //      rank keeps its pieces: the size of the checkpoint in messages, one tensor in memory.
 //   3. Optimizer states of another number of workers are averaged, and residuals of compression are distributed so that their sum is kept.
 #include "cohort/train/run_state.h"
@@ -34,39 +35,6 @@ namespace {
 std::string name_of_other_worker(const std::string& name, int64_t worker) {
   return name_of_worker(worker, name.substr(name.find('/') + 1));
 }
-
-}  // namespace
-
-std::vector<std::string> StateSources::of_workers(const std::string& name) const {
-  std::vector<std::string> found;
-  while (tensors_.contains(name_of_worker(static_cast<int64_t>(found.size()), name)))
-    found.push_back(name_of_worker(static_cast<int64_t>(found.size()), name));
-  return found;
-}
-
-std::vector<std::string> StateSources::of(const std::string& name) const {
-  const StateName split = split_state_name(name);
-  if (split.of_outer) return tensors_.contains(name) ? std::vector<std::string>{name} : std::vector<std::string>{};
-  if (split.of_fragments) {
-    const bool is_there = tensors_.contains(name), fits = !tensors_.contains(name_of_other_worker(name, num_workers_)) &&
-                                                          tensors_.contains(name_of_other_worker(name, num_workers_ - 1));
-    return is_there && fits ? std::vector<std::string>{name} : std::vector<std::string>{};
-  }
-  if (tensors_.contains(split.name)) return {split.name};
-  std::vector<std::string> states = of_workers(split.name);
-  if (states.empty()) return {name};
-  if (split.worker && static_cast<int>(states.size()) == num_workers_) return {name};
-  return states;
-}
-
-int StateSources::num_states() const {
-  int64_t most = -1;
-  for (const std::string& tensor : tensors_)
-    if (const StateName split = split_state_name(tensor); split.worker && !split.of_fragments) most = std::max(most, *split.worker);
-  return static_cast<int>(most + 1);
-}
-
-namespace {
 
 std::string checkpoints_folder(const Config& config) { return config.run + "/checkpoints"; }
 
@@ -137,6 +105,35 @@ bool of_compressor(const std::string& name) { return name.starts_with("compress/
 bool is_residual(const std::string& name) { return of_compressor(name) && name.ends_with("/residual"); }
 
 }  // namespace
+
+std::vector<std::string> StateSources::of_workers(const std::string& name) const {
+  std::vector<std::string> found;
+  while (tensors_.contains(name_of_worker(static_cast<int64_t>(found.size()), name)))
+    found.push_back(name_of_worker(static_cast<int64_t>(found.size()), name));
+  return found;
+}
+
+std::vector<std::string> StateSources::of(const std::string& name) const {
+  const StateName split = split_state_name(name);
+  if (split.of_outer) return tensors_.contains(name) ? std::vector<std::string>{name} : std::vector<std::string>{};
+  if (split.of_fragments) {
+    const bool is_there = tensors_.contains(name), fits = !tensors_.contains(name_of_other_worker(name, num_workers_)) &&
+                                                          tensors_.contains(name_of_other_worker(name, num_workers_ - 1));
+    return is_there && fits ? std::vector<std::string>{name} : std::vector<std::string>{};
+  }
+  if (tensors_.contains(split.name)) return {split.name};
+  std::vector<std::string> states = of_workers(split.name);
+  if (states.empty()) return {name};
+  if (split.worker && static_cast<int>(states.size()) == num_workers_) return {name};
+  return states;
+}
+
+int StateSources::num_states() const {
+  int64_t most = -1;
+  for (const std::string& tensor : tensors_)
+    if (const StateName split = split_state_name(tensor); split.worker && !split.of_fragments) most = std::max(most, *split.worker);
+  return static_cast<int>(most + 1);
+}
 
 RunState::RunState(const Job& job, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places, DataIdentity data)
     : job_(job),

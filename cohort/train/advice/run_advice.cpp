@@ -75,6 +75,32 @@ std::string sentence_of(const WasteRecord& record, bool has_equal_now) {
   return concat(slow, "; ", equal, "; with these shares ", percent(record.measured_waste), " of the workers' time went into waiting");
 }
 
+/// The least seconds of a few calls after the first one, which touches new memory.
+double time_compressor(Compressor& compressor, const at::Tensor& gradients) {
+  using Clock = std::chrono::steady_clock;
+  Group alone;
+  double least = 0;
+  for (int call = 0; call < 4; ++call) {
+    at::Tensor flat = gradients.clone();
+    const auto start = Clock::now();
+    compressor.all_reduce_sum(alone, flat, "synthetic gradients");
+    const double seconds = seconds_since(start);
+    if (call == 1 || (call > 1 && seconds < least)) least = seconds;
+  }
+  return least;
+}
+
+at::Tensor synthetic_gradients(int64_t count) {
+  at::Tensor out = at::empty({count}, at::kFloat);
+  float* const values = out.data_ptr<float>();
+  for (int64_t i = 0; i < count; ++i) {  // A bell shape: the sum of four uniform numbers.
+    const uint64_t bits = mix64(static_cast<uint64_t>(i));
+    const auto part = [&](int shift) { return static_cast<float>((bits >> shift) & 0xffff) * 0x1p-16f - 0.5f; };
+    values[i] = 0.01f * (part(0) + part(16) + part(32) + part(48));
+  }
+  return out;
+}
+
 }  // namespace
 
 double measured_waste(const std::vector<ShareTimes>& ranks) {
@@ -173,36 +199,6 @@ std::optional<SyncConditions> conditions_of_workers(const AsyncRecord& record, d
   conditions.clock = clock_of(workers, {.latency_seconds = 0, .bytes_per_second = has_link ? bytes / moving : 0});
   return conditions;
 }
-
-namespace {
-
-/// The least seconds of a few calls after the first one, which touches new memory.
-double time_compressor(Compressor& compressor, const at::Tensor& gradients) {
-  using Clock = std::chrono::steady_clock;
-  Group alone;
-  double least = 0;
-  for (int call = 0; call < 4; ++call) {
-    at::Tensor flat = gradients.clone();
-    const auto start = Clock::now();
-    compressor.all_reduce_sum(alone, flat, "synthetic gradients");
-    const double seconds = seconds_since(start);
-    if (call == 1 || (call > 1 && seconds < least)) least = seconds;
-  }
-  return least;
-}
-
-at::Tensor synthetic_gradients(int64_t count) {
-  at::Tensor out = at::empty({count}, at::kFloat);
-  float* const values = out.data_ptr<float>();
-  for (int64_t i = 0; i < count; ++i) {  // A bell shape: the sum of four uniform numbers.
-    const uint64_t bits = mix64(static_cast<uint64_t>(i));
-    const auto part = [&](int shift) { return static_cast<float>((bits >> shift) & 0xffff) * 0x1p-16f - 0.5f; };
-    values[i] = 0.01f * (part(0) + part(16) + part(32) + part(48));
-  }
-  return out;
-}
-
-}  // namespace
 
 std::vector<GradientBucket> gradient_buckets(const std::vector<std::vector<int64_t>>& shapes, int64_t bucket_bytes) {
   std::vector<GradientBucket> buckets;

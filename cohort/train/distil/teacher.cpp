@@ -66,6 +66,41 @@ auto of_option(const Config& config, const Action& action) {
   }
 }
 
+constexpr double kDisturbs = 0.2;        // Slowdown of the student by a teacher beside it, in parts of the teacher's time.
+constexpr int64_t kSamplesAtOnce = 256;  // In a forward that fills the cache.
+// The beginning of the sentence that rank 0 decides by.
+constexpr const char *kKept = "kept", *kAskedLive = "asked in every step", *kAskedBeside = "asked for beside the student, some steps ahead";
+
+/// {samples, scores}, as one forward gives them.
+at::Tensor checked_scores(Teacher& teacher, const at::Tensor& input, int64_t count, int64_t scores) {
+  at::Tensor given = teacher.scores(input);
+  if (given.numel() != count * scores)
+    fail(ErrorCode::kBadInput, name_settings("--teacher"), ": its output for ", count, " samples is ", given.numel(), " numbers, and ",
+         count * scores, " scores of classes were expected");
+  if (!at::isfinite(given).all().item<bool>())
+    fail(ErrorCode::kBadInput, name_settings("--teacher"), " gives a score that is not finite; look at it with cohort evaluate");
+  return given.reshape({count, scores});
+}
+
+void copy_scores(const at::Tensor& scores, float* out) {
+  const at::Tensor here = scores.cpu().contiguous();
+  std::memcpy(out, here.const_data_ptr<float>(), here.nbytes());
+}
+
+/// {count, scores} of samples [first, first + count), in forwards whose bounds are the same for every process.
+void ask(Teacher& teacher, const DataSource& source, int64_t first, int64_t count, int64_t scores, float* out) {
+  for (int64_t done = 0; done < count; done += kSamplesAtOnce) {
+    const int64_t now = std::min(kSamplesAtOnce, count - done);
+    copy_scores(checked_scores(teacher, input_batch(source, first + done, now), now, scores), out + done * scores);
+  }
+}
+
+std::vector<std::string> names_of(const std::vector<HintPair>& pairs, std::string HintPair::* whose) {
+  std::vector<std::string> names;
+  for (const HintPair& pair : pairs) names.push_back(pair.*whose);
+  return names;
+}
+
 }  // namespace
 
 int64_t scores_of_sample(const DataShape& shape) { return shape.targets_per_sample() * shape.num_classes; }
@@ -98,39 +133,6 @@ void check_teacher(const Config& config, const DataSet& data) {
          " are kept; use live");
   of_option(config, [&] { opener().check(config, data); });
 }
-
-namespace {
-
-constexpr double kDisturbs = 0.2;        // Slowdown of the student by a teacher beside it, in parts of the teacher's time.
-constexpr int64_t kSamplesAtOnce = 256;  // In a forward that fills the cache.
-// The beginning of the sentence that rank 0 decides by.
-constexpr const char *kKept = "kept", *kAskedLive = "asked in every step", *kAskedBeside = "asked for beside the student, some steps ahead";
-
-/// {samples, scores}, as one forward gives them.
-at::Tensor checked_scores(Teacher& teacher, const at::Tensor& input, int64_t count, int64_t scores) {
-  at::Tensor given = teacher.scores(input);
-  if (given.numel() != count * scores)
-    fail(ErrorCode::kBadInput, name_settings("--teacher"), ": its output for ", count, " samples is ", given.numel(), " numbers, and ",
-         count * scores, " scores of classes were expected");
-  if (!at::isfinite(given).all().item<bool>())
-    fail(ErrorCode::kBadInput, name_settings("--teacher"), " gives a score that is not finite; look at it with cohort evaluate");
-  return given.reshape({count, scores});
-}
-
-void copy_scores(const at::Tensor& scores, float* out) {
-  const at::Tensor here = scores.cpu().contiguous();
-  std::memcpy(out, here.const_data_ptr<float>(), here.nbytes());
-}
-
-/// {count, scores} of samples [first, first + count), in forwards whose bounds are the same for every process.
-void ask(Teacher& teacher, const DataSource& source, int64_t first, int64_t count, int64_t scores, float* out) {
-  for (int64_t done = 0; done < count; done += kSamplesAtOnce) {
-    const int64_t now = std::min(kSamplesAtOnce, count - done);
-    copy_scores(checked_scores(teacher, input_batch(source, first + done, now), now, scores), out + done * scores);
-  }
-}
-
-}  // namespace
 
 TeacherAnswers::TeacherAnswers(const TeacherRequest& request)
     : temperature_(request.config.temperature),
@@ -279,16 +281,6 @@ at::Tensor TeacherAnswers::add_to(const at::Tensor& usual, const at::Tensor& out
 std::unique_ptr<TeacherAnswers> teacher_answers(const TeacherRequest& request) {
   return request.config.teacher.empty() ? nullptr : std::make_unique<TeacherAnswers>(request);
 }
-
-namespace {
-
-std::vector<std::string> names_of(const std::vector<HintPair>& pairs, std::string HintPair::* whose) {
-  std::vector<std::string> names;
-  for (const HintPair& pair : pairs) names.push_back(pair.*whose);
-  return names;
-}
-
-}  // namespace
 
 StudentHints::StudentHints(LayerGraph& model, const std::vector<HintPair>& pairs, const DataSource& train)
     : pairs_(pairs), taps_(model, names_of(pairs_, &HintPair::student), name_settings("--hint")) {

@@ -22,6 +22,20 @@ const std::vector<std::pair<at::ScalarType, DType>> kTypes = {
     {at::kLong, DType::kI64},   {at::kInt, DType::kI32},   {at::kShort, DType::kI16}, {at::kChar, DType::kI8},
     {at::kByte, DType::kU8},    {at::kBool, DType::kBool}};
 
+/// For work of the disk: other ranks wait longer than their timeout as long as it makes progress.
+void write_together(Group& group, const std::string& what, const std::function<void()>& part) {
+  struct Saving {
+    Saving() { note_saving(1); }
+    ~Saving() { note_saving(0); }
+  };
+  const Saving saving;
+  together_patiently(group, what, part, [] {
+    const int64_t calls = num_file_calls();
+    note_saving(1 + calls);
+    return calls;
+  });
+}
+
 }  // namespace
 
 std::optional<DType> stored_type(at::ScalarType type) {
@@ -77,24 +91,6 @@ std::vector<FlatPiece> buffer_pieces(const torch::nn::Module& module) {
   }
   return pieces;
 }
-
-namespace {
-
-/// For work of the disk: other ranks wait longer than their timeout as long as it makes progress.
-void write_together(Group& group, const std::string& what, const std::function<void()>& part) {
-  struct Saving {
-    Saving() { note_saving(1); }
-    ~Saving() { note_saving(0); }
-  };
-  const Saving saving;
-  together_patiently(group, what, part, [] {
-    const int64_t calls = num_file_calls();
-    note_saving(1 + calls);
-    return calls;
-  });
-}
-
-}  // namespace
 
 std::string write_checkpoint(Group& group, const ParameterPlaces& places, const CheckpointContent& content, const std::string& what) {
   at::NoGradGuard no_grad;

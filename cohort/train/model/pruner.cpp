@@ -49,6 +49,13 @@ double weight(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), 0.0, [](double sum, int64_t n) { return sum + static_cast<double>(n); });
 }
 
+bool is_embedding(const torch::nn::Module& module) {
+  return dynamic_cast<const torch::nn::EmbeddingImpl*>(&module) || dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module);
+}
+
+/// Elements of a row of a kernel {out, in, ...}.
+int64_t columns_of(const at::Tensor& tensor) { return tensor.size(0) == 0 ? 0 : tensor.numel() / tensor.size(0); }
+
 }  // namespace
 
 std::vector<double> layer_sparsities(const std::vector<std::vector<int64_t>>& shapes, double sparsity) {
@@ -73,17 +80,6 @@ std::vector<double> layer_sparsities(const std::vector<std::vector<int64_t>>& sh
   }
   return found;
 }
-
-namespace {
-
-bool is_embedding(const torch::nn::Module& module) {
-  return dynamic_cast<const torch::nn::EmbeddingImpl*>(&module) || dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module);
-}
-
-/// Elements of a row of a kernel {out, in, ...}.
-int64_t columns_of(const at::Tensor& tensor) { return tensor.size(0) == 0 ? 0 : tensor.numel() / tensor.size(0); }
-
-}  // namespace
 
 int64_t PrunableTensor::num_elements() const { return c10::multiply_integers(shape); }
 

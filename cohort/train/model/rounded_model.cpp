@@ -56,35 +56,6 @@ at::Tensor rounded_rows(const at::Tensor& rows, int64_t largest) {
   return at::fake_quantize_per_channel_affine(rows, scales, zeros, /*axis=*/0, -largest, largest);
 }
 
-}  // namespace
-
-at::Tensor rounded_weight(const at::Tensor& weight, const QuantiseAware& how) {
-  if (weight.numel() == 0) return weight;
-  const int64_t largest = how.bits == 8 ? 127 : 7, rows = weight.size(0), columns = weight.numel() / rows;
-  const at::Tensor flat = weight.reshape({rows, columns});
-  if (how.group == 0 || how.group >= columns) return rounded_rows(flat, largest).view(weight.sizes());
-  const int64_t num_groups = (columns + how.group - 1) / how.group, padding = num_groups * how.group - columns;
-  const at::Tensor padded = padding == 0 ? flat : at::constant_pad_nd(flat, {0, padding});
-  const at::Tensor rounded = rounded_rows(padded.view({rows * num_groups, how.group}), largest).view({rows, num_groups * how.group});
-  return (padding == 0 ? rounded : rounded.narrow(1, 0, columns).contiguous()).view(weight.sizes());
-}
-
-at::Tensor rounded_samples(const at::Tensor& samples) {
-  if (samples.dim() < 2 || samples.numel() == 0) return samples;
-  at::Tensor scales, zeros;
-  {
-    at::NoGradGuard no_grad;
-    const at::Tensor rows = samples.reshape({samples.size(0), -1});
-    const at::Tensor lowest = rows.amin(1).clamp_max(0), highest = rows.amax(1).clamp_min(0);
-    scales = without_zeros((highest - lowest) / static_cast<double>(kSampleCodes));
-    // Zero points must exist also for numbers that are not finite, which the training itself reports.
-    zeros = (-lowest / scales).nan_to_num(0, 0, 0).round().clamp(0, kSampleCodes).to(at::kInt);
-  }
-  return at::fake_quantize_per_channel_affine(samples, scales, zeros, /*axis=*/0, 0, kSampleCodes);
-}
-
-namespace {
-
 /// Members of modules that hold weights; the layer keeps the modules alive.
 using Places = std::vector<at::Tensor*>;
 
@@ -181,6 +152,31 @@ LayerGraph::Function rounded(const LayerGraph::Layer& layer, Places places, bool
 }
 
 }  // namespace
+
+at::Tensor rounded_weight(const at::Tensor& weight, const QuantiseAware& how) {
+  if (weight.numel() == 0) return weight;
+  const int64_t largest = how.bits == 8 ? 127 : 7, rows = weight.size(0), columns = weight.numel() / rows;
+  const at::Tensor flat = weight.reshape({rows, columns});
+  if (how.group == 0 || how.group >= columns) return rounded_rows(flat, largest).view(weight.sizes());
+  const int64_t num_groups = (columns + how.group - 1) / how.group, padding = num_groups * how.group - columns;
+  const at::Tensor padded = padding == 0 ? flat : at::constant_pad_nd(flat, {0, padding});
+  const at::Tensor rounded = rounded_rows(padded.view({rows * num_groups, how.group}), largest).view({rows, num_groups * how.group});
+  return (padding == 0 ? rounded : rounded.narrow(1, 0, columns).contiguous()).view(weight.sizes());
+}
+
+at::Tensor rounded_samples(const at::Tensor& samples) {
+  if (samples.dim() < 2 || samples.numel() == 0) return samples;
+  at::Tensor scales, zeros;
+  {
+    at::NoGradGuard no_grad;
+    const at::Tensor rows = samples.reshape({samples.size(0), -1});
+    const at::Tensor lowest = rows.amin(1).clamp_max(0), highest = rows.amax(1).clamp_min(0);
+    scales = without_zeros((highest - lowest) / static_cast<double>(kSampleCodes));
+    // Zero points must exist also for numbers that are not finite, which the training itself reports.
+    zeros = (-lowest / scales).nan_to_num(0, 0, 0).round().clamp(0, kSampleCodes).to(at::kInt);
+  }
+  return at::fake_quantize_per_channel_affine(samples, scales, zeros, /*axis=*/0, 0, kSampleCodes);
+}
 
 RoundedModel round_while_training(LayerGraph& model, const QuantiseAware& how) {
   RoundedModel out;

@@ -209,55 +209,6 @@ StagePlan plan_from_json(const Json& json) {
           json.at("table").get<std::string>()};
 }
 
-}  // namespace
-
-StageRequest stage_request(const LayerGraph& model, const Job& job, const DataSource& data) {
-  const Config& config = job.config;
-  const Layout& layout = job.layout;
-  const int64_t pieces = static_cast<int64_t>(num_pipelines(layout)) * std::max(1, config.accumulate) * layout.microbatches;
-  const int64_t micro_batch = std::clamp<int64_t>(config.global_batch / pieces, 1, data.num_samples());
-  const auto sample = [&model, &data, micro_batch] {
-    std::vector<int64_t> indices(static_cast<size_t>(micro_batch));
-    std::iota(indices.begin(), indices.end(), 0);
-    const auto batch = std::make_shared<Batch>();
-    data.read(indices, *batch);
-    const BatchTensors tensors = as_tensors(*batch, data.shape());
-    return StageSample{tensors.input,
-                       [&model, batch, target = tensors.target](const at::Tensor& output) { return loss_of(model, output, target); }};
-  };
-  return {.layout = layout,
-          .rule = job.rule,
-          .precision = job.precision,
-          .memory_limit_bytes = config.memory_limit,
-          .num_micro_steps = config.accumulate,
-          .sample = sample};
-}
-
-StagePlan plan_stages(LayerGraph& model, const StageRequest& request, Group& group) {
-  const Layout& layout = request.layout;
-  if (layout.pp == 1 && layout.recompute == "none") return {};
-  LinkEstimate link{kSharedLatencySeconds, kSharedBytesPerSecond};
-  if (layout.pp > 1 && !GroupInternals::arena(group)) link = measure_link(group, 0.1);
-  // All ranks of a host measure at once, so that they share caches and memory as in training, unless they would share cores too.
-  const auto ranks_here = static_cast<long>(group.ranks_of_my_host().size());
-  const bool all_measure = needs_profile(request) && ranks_here <= ::sysconf(_SC_NPROCESSORS_ONLN);
-  if (all_measure) group.barrier();
-  std::string answer;
-  if (group.rank() == 0 || all_measure) {
-    try {
-      if (group.rank() == 0) answer = to_json(make_plan(model, request, link)).dump();
-      else measure(model, request);
-    } catch (const Error& error) {
-      answer = Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}}.dump();
-    }
-  }
-  const Json plan = Json::parse(group.all_gather_text(answer, "the plan of the stages").front());
-  if (plan.contains("error")) throw Error(static_cast<ErrorCode>(plan.at("code").get<int>()), plan.at("error").get<std::string>());
-  return plan_from_json(plan);
-}
-
-namespace {
-
 /// "conv1 (neither its 4 ...), ..., 3 more": at most `most` of the layers for which `text` is not empty.
 template <typename Text>
 std::string listed_layers(const ShardPlan& plan, size_t most, const Text& text) {
@@ -284,54 +235,6 @@ std::string divided_layers(const ShardPlan& plan, size_t most) {
     return layer.placement == "whole" || layer.placement == "divided" ? "" : layer.placement;
   });
 }
-
-}  // namespace
-
-void check_division(const ShardPlan& plan, const std::string& model, const Layout& layout) {
-  if (!plan.sequence_reason.empty())
-    fail(ErrorCode::kBadInput, name_settings("--layout: sequence=1 divides nothing of "), model, ": ", plan.sequence_reason,
-         "; leave it out");
-  if (plan.num_divided > 0 || plan.divides_positions) return;
-  // A single module of the user's own, which no degree divides.
-  if (plan.placements.size() == 1 && plan.placements.front().reason.starts_with("there is no rule"))
-    fail(ErrorCode::kBadInput, name_settings("--layout: tp="), layout.tp, " divides no layer of ", model,
-         ", which is one layer: let its factory return a torch::nn::Sequential or a cohort::LayerGraph of its layers, or use dp");
-  const std::string whole = whole_layers(plan, 3);
-  if (whole.empty())
-    fail(ErrorCode::kBadInput, name_settings("--layout: tp="), layout.tp, " divides no layer of ", model,
-         ": none has a weight matrix that ranks could share; use dp or pp");
-  fail(ErrorCode::kBadInput, name_settings("--layout: tp="), layout.tp, " divides no layer of ", model, ": ", whole,
-       "; use a degree that divides them, or dp or pp");
-}
-
-DivisionRecord division_record(const ShardPlan& plan, const Layout& layout) {
-  DivisionRecord division{
-      .sentence = describe(plan, layout),
-      .divided_weights = static_cast<double>(plan.num_divided) / static_cast<double>(std::max<int64_t>(1, plan.num_parameters))};
-  for (const LayerPlacement& layer : plan.placements) division.layers.push_back({layer.layer, layer.placement, layer.reason});
-  return division;
-}
-
-std::string describe(const ShardPlan& plan, const Layout& layout) {
-  size_t divided = 0, whole = 0;
-  for (const LayerPlacement& layer : plan.placements) {
-    if (layer.placement != "whole") ++divided;
-    else if (!layer.reason.empty()) ++whole;
-  }
-  const double share = 100.0 * static_cast<double>(plan.num_divided) / static_cast<double>(std::max<int64_t>(1, plan.num_parameters));
-  const std::string weights = divided_layers(plan, 6);
-  return concat("tp=", layout.tp, " divides ", divided, " of ", divided + whole, divided + whole == 1 ? " layer" : " layers", " with ",
-                std::round(10 * share) / 10, " % of the weights", weights.empty() ? "" : ": " + weights,
-                whole > 0 ? "; whole: " + whole_layers(plan, 4) : "");
-}
-
-void check_batch_norm(const Config& config, bool has_some) {
-  if (config.sync_batch_norm && !has_some)
-    fail(ErrorCode::kBadInput, name_settings("--sync-batch-norm: the model "), config.model,
-         " has no batch norm layers; leave the option out");
-}
-
-namespace {
 
 void share_batch_norm(LayerGraph& model, const Job& job, const Group& data_group, Group& group, bool shares) {
   if (!job.config.sync_batch_norm) return;
@@ -379,6 +282,95 @@ void check_pieces(const Job& job, const LayerGraph& model, const DataSet& data) 
 }
 
 }  // namespace
+
+StageRequest stage_request(const LayerGraph& model, const Job& job, const DataSource& data) {
+  const Config& config = job.config;
+  const Layout& layout = job.layout;
+  const int64_t pieces = static_cast<int64_t>(num_pipelines(layout)) * std::max(1, config.accumulate) * layout.microbatches;
+  const int64_t micro_batch = std::clamp<int64_t>(config.global_batch / pieces, 1, data.num_samples());
+  const auto sample = [&model, &data, micro_batch] {
+    std::vector<int64_t> indices(static_cast<size_t>(micro_batch));
+    std::iota(indices.begin(), indices.end(), 0);
+    const auto batch = std::make_shared<Batch>();
+    data.read(indices, *batch);
+    const BatchTensors tensors = as_tensors(*batch, data.shape());
+    return StageSample{tensors.input,
+                       [&model, batch, target = tensors.target](const at::Tensor& output) { return loss_of(model, output, target); }};
+  };
+  return {.layout = layout,
+          .rule = job.rule,
+          .precision = job.precision,
+          .memory_limit_bytes = config.memory_limit,
+          .num_micro_steps = config.accumulate,
+          .sample = sample};
+}
+
+StagePlan plan_stages(LayerGraph& model, const StageRequest& request, Group& group) {
+  const Layout& layout = request.layout;
+  if (layout.pp == 1 && layout.recompute == "none") return {};
+  LinkEstimate link{kSharedLatencySeconds, kSharedBytesPerSecond};
+  if (layout.pp > 1 && !GroupInternals::arena(group)) link = measure_link(group, 0.1);
+  // All ranks of a host measure at once, so that they share caches and memory as in training, unless they would share cores too.
+  const auto ranks_here = static_cast<long>(group.ranks_of_my_host().size());
+  const bool all_measure = needs_profile(request) && ranks_here <= ::sysconf(_SC_NPROCESSORS_ONLN);
+  if (all_measure) group.barrier();
+  std::string answer;
+  if (group.rank() == 0 || all_measure) {
+    try {
+      if (group.rank() == 0) answer = to_json(make_plan(model, request, link)).dump();
+      else measure(model, request);
+    } catch (const Error& error) {
+      answer = Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}}.dump();
+    }
+  }
+  const Json plan = Json::parse(group.all_gather_text(answer, "the plan of the stages").front());
+  if (plan.contains("error")) throw Error(static_cast<ErrorCode>(plan.at("code").get<int>()), plan.at("error").get<std::string>());
+  return plan_from_json(plan);
+}
+
+void check_division(const ShardPlan& plan, const std::string& model, const Layout& layout) {
+  if (!plan.sequence_reason.empty())
+    fail(ErrorCode::kBadInput, name_settings("--layout: sequence=1 divides nothing of "), model, ": ", plan.sequence_reason,
+         "; leave it out");
+  if (plan.num_divided > 0 || plan.divides_positions) return;
+  // A single module of the user's own, which no degree divides.
+  if (plan.placements.size() == 1 && plan.placements.front().reason.starts_with("there is no rule"))
+    fail(ErrorCode::kBadInput, name_settings("--layout: tp="), layout.tp, " divides no layer of ", model,
+         ", which is one layer: let its factory return a torch::nn::Sequential or a cohort::LayerGraph of its layers, or use dp");
+  const std::string whole = whole_layers(plan, 3);
+  if (whole.empty())
+    fail(ErrorCode::kBadInput, name_settings("--layout: tp="), layout.tp, " divides no layer of ", model,
+         ": none has a weight matrix that ranks could share; use dp or pp");
+  fail(ErrorCode::kBadInput, name_settings("--layout: tp="), layout.tp, " divides no layer of ", model, ": ", whole,
+       "; use a degree that divides them, or dp or pp");
+}
+
+DivisionRecord division_record(const ShardPlan& plan, const Layout& layout) {
+  DivisionRecord division{
+      .sentence = describe(plan, layout),
+      .divided_weights = static_cast<double>(plan.num_divided) / static_cast<double>(std::max<int64_t>(1, plan.num_parameters))};
+  for (const LayerPlacement& layer : plan.placements) division.layers.push_back({layer.layer, layer.placement, layer.reason});
+  return division;
+}
+
+std::string describe(const ShardPlan& plan, const Layout& layout) {
+  size_t divided = 0, whole = 0;
+  for (const LayerPlacement& layer : plan.placements) {
+    if (layer.placement != "whole") ++divided;
+    else if (!layer.reason.empty()) ++whole;
+  }
+  const double share = 100.0 * static_cast<double>(plan.num_divided) / static_cast<double>(std::max<int64_t>(1, plan.num_parameters));
+  const std::string weights = divided_layers(plan, 6);
+  return concat("tp=", layout.tp, " divides ", divided, " of ", divided + whole, divided + whole == 1 ? " layer" : " layers", " with ",
+                std::round(10 * share) / 10, " % of the weights", weights.empty() ? "" : ": " + weights,
+                whole > 0 ? "; whole: " + whole_layers(plan, 4) : "");
+}
+
+void check_batch_norm(const Config& config, bool has_some) {
+  if (config.sync_batch_norm && !has_some)
+    fail(ErrorCode::kBadInput, name_settings("--sync-batch-norm: the model "), config.model,
+         " has no batch norm layers; leave the option out");
+}
 
 ParameterPlaces SpreadModel::places() const {
   return {.shards = part->sharded().shards,
