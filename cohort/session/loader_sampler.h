@@ -4,7 +4,7 @@
 //   cohort::LoaderSampler sampler(session, data.size().value());      // was: torch::data::samplers::RandomSampler
 //   auto loader = torch::data::make_data_loader(std::move(data), sampler, torch::data::DataLoaderOptions().batch_size(64));
 //   for (auto& batch : *loader) {
-//     session.set_samples(batch.data.size(0));                        // Where batches do not divide evenly by the ranks.
+//     session.set_samples(batch.data.size(0));                        // Needed if batches do not divide evenly by the ranks.
 //
 // The loader's batch size is that of all ranks together, as in the program for one process. Since loaders read ahead, the sampler does not
 // know which batch the loop has. If ranks have different numbers of samples, the loop must call set_samples() after each batch, and
@@ -64,7 +64,7 @@ class COHORT_API LoaderSampler : public torch::data::samplers::Sampler<LoaderRow
   LoaderSamplerOptions options_;
   int64_t num_samples_;
   int64_t epoch_;           // Before the first reset(): the one before the first epoch.
-  int64_t step_ = 0;        // In the epoch.
+  int64_t step_ = 0;        // Position in the epoch.
   int64_t batch_size_ = 0;  // 0 before the first batch of an epoch.
   int64_t steps_per_epoch_ = 0;
   std::optional<cohort::Sampler> sampler_;

@@ -25,9 +25,9 @@ namespace cohort {
 using OptimizerOptions = std::variant<std::monostate, torch::optim::SGDOptions, torch::optim::AdamOptions, torch::optim::AdamWOptions>;
 
 struct ParallelOptions {
-  std::string layout;                             ///< As --layout of `cohort train`; "": the session's, by default dp.
+  std::string layout;                             ///< Syntax of --layout; "": the session's layout, by default dp.
   OptimizerOptions optimizer;                     ///< Applied by step() without argument; required for zero, pp and tp.
-  std::string compress = "none";                  ///< Of gradients, see parallel/compress/compressor.h. For dp.
+  std::string compress = "none";                  ///< Compression of gradients (parallel/compress/compressor.h). For dp.
   BufferPolicy buffers = BufferPolicy::kAverage;  ///< For dp without `optimizer`.
   /// torch::nn::BatchNorm takes its statistics over all ranks (parallel/batch_norm/convert_sync_batch_norm.h); an error if the model has
   /// none. Needs session.backward(loss) if ranks have different numbers of samples.

@@ -83,11 +83,11 @@ struct Session::State {
   Group group;
   int share_index = 0, num_shares = 1, random_stream = 0;  // Set by Parallel; before it, one share a rank.
   bool is_divided = false;
-  double weight = 1;                       // Of the last batch.
-  double loss_weight = 1;                  // Of the last batch that was not divided for an evaluation (NoGradGuard); used by backward().
-  int64_t num_rows = -1, other_rows = -1;  // Of batches since the last backward(): the last one, and one with another weight.
+  double weight = 1;                       // Weight of the last batch.
+  double loss_weight = 1;                  // Weight for backward(): of the last batch that was not for an evaluation (NoGradGuard).
+  int64_t num_rows = -1, other_rows = -1;  // Rows of the last batch since backward(), and of one with another weight.
   bool had_batch = false;                  // At least one batch was not for an evaluation.
-  std::set<const void*> parameters;        // Of all modules given to Parallel.
+  std::set<const void*> parameters;        // Parameters of all modules given to Parallel.
   int64_t first_sample = 0;
   bool loss_is_weighted = false;  // In backward().
   bool in_pipeline_loss = false;

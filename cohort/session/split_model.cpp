@@ -94,7 +94,7 @@ struct LayerCall : torch::nn::Module {
     if (const auto& inner = graph->layers()[layer].module) inner->train(on);
   }
   void save(torch::serialize::OutputArchive& archive) const override {
-    if (graph->is_part()) return graph->save(archive);  // Which throws.
+    if (graph->is_part()) return graph->save(archive);  // Throws.
     if (const auto& inner = graph->layers()[layer].module; inner && inner->is_serializable()) inner->save(archive);
   }
   void load(torch::serialize::InputArchive& archive) override {

@@ -112,7 +112,7 @@ class SplitModel {
   std::shared_ptr<LayerGraph> graph_;
   SpreadModel spread_;
   Group replica_;                               ///< Ranks that share this rank's copy of the model.
-  std::unique_ptr<WeightCheck> whole_weights_;  ///< Of tensor-parallel ranks.
+  std::unique_ptr<WeightCheck> whole_weights_;  ///< For tensor-parallel ranks.
   std::shared_ptr<LossGraph> loss_graph_;       ///< If ranks have parts of the model.
   std::string description_, too_early_;
   double own_share_ = 1;

@@ -22,7 +22,7 @@ std::string quality_text(const DataShape& shape, double error, double precision)
 /// The quality of always giving the same answer, on some of the validation samples.
 struct Guessing {
   double error = std::nan("");      ///< In the unit of `val_error`; NaN if the data have labels, or no targets.
-  double precision = std::nan("");  ///< Of labels.
+  double precision = std::nan("");  ///< For labels.
   /// Advice if the model is not better: "an accuracy of 10 % is no better than always answering Bag, ..."; else "".
   std::string sentence;
 };

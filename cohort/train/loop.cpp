@@ -56,7 +56,8 @@ void AfterStep::finish(int64_t from, const StepResult& step) {
   if (ends_ || save_is_due(from, to)) saver_.save(to, ends_, reporter_);
 }
 
-/// Once a second, on the rank that writes there: a run whose folder was moved ends with its next save (run_saver.h), which is due now.
+/// Checks once a second, on the rank that writes there. A run whose folder was moved ends with its next save (run_saver.h), which is due
+/// now.
 void AfterStep::check_folder() {
   if (!run_.watched || steady_seconds() < next_check_seconds_) return;
   next_check_seconds_ = steady_seconds() + 1;

@@ -45,7 +45,7 @@ class AfterStep {
   bool is_better_ = false;  // The last evaluation is better than all saved ones.
   TrainResult result_;
   bool ends_ = false;
-  double next_check_seconds_ = 0;  // Of the run's folder, in steady_seconds().
+  double next_check_seconds_ = 0;  // When to check the run's folder, in steady_seconds().
 };
 
 /// Trains from the step that `saver` loaded to the end. Collective. Errors as train() of trainer.h.

@@ -116,7 +116,7 @@ void check_holds_nothing_else(const std::string& path) {
   for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
     const std::string name = entry.path().filename().string();
     const bool is_left = is_of_a_run(name) && name.find(".tmp.") != std::string::npos;  // Left by a killed process.
-    const bool is_probe = name.starts_with(kProbePrefix);                               // Of another process that starts now.
+    const bool is_probe = name.starts_with(kProbePrefix);                               // From another process that is starting.
     if (name != kLockName + 1 && !is_left && !is_probe) names.push_back(name);
   }
   if (names.empty()) return;

@@ -27,7 +27,7 @@ struct ForecastSource {
 
 struct RunForecast {
   ForecastRecord record;
-  Timeline timeline;  ///< Of one pass through the pipeline; empty without one.
+  Timeline timeline;  ///< One pass through the pipeline; empty without one.
   Json plan;          ///< plan.json.
 };
 

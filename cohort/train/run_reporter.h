@@ -74,10 +74,10 @@ class RunReporter {
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<report::LiveReport> live_;  // Null without --serve.
   std::vector<double> step_seconds_;
-  std::vector<double> own_seconds_;          // Of each step but the first, which allocates: its time without the exchange.
+  std::vector<double> own_seconds_;          // Step times without the exchange; the first step, which allocates, is left out.
   std::optional<AsyncRecord> async_record_;  // Set by asynchronous workers.
   RankRecord totals_{
-      .samples = 0, .data_seconds = 0, .compute_seconds = 0, .exchange_seconds = 0, .optimizer_seconds = 0};  // Of this rank.
+      .samples = 0, .data_seconds = 0, .compute_seconds = 0, .exchange_seconds = 0, .optimizer_seconds = 0};  // This rank's totals.
   double first_step_seconds_ = -1;  // From the command to the end of the first step.
   Evaluation last_evaluation_;
   int64_t evaluated_step_ = -1;

@@ -59,7 +59,7 @@ struct RunSetup {
   const c10::Device device;
   StatusPage status;
   Group group;
-  std::vector<std::string> device_names;   ///< Of all ranks; empty if all are on the CPU.
+  std::vector<std::string> device_names;   ///< Names of all ranks' devices; empty if all are on the CPU.
   std::unique_ptr<RunFolder> folder;       ///< Null if another process holds it.
   std::unique_ptr<WatchedFolder> watched;  ///< On the rank that reports.
   int64_t total_steps = 0;
@@ -70,7 +70,7 @@ struct RunSetup {
   ParallelModel parallel;
   std::unique_ptr<SequentialRanks> sequential;  ///< Null unless this process runs the ranks of another layout.
   std::unique_ptr<NoiseMeter> noise;            ///< Null unless the noise scale is measured.
-  StepTrace trace;                              ///< Of the last steps, if the run reports.
+  StepTrace trace;                              ///< Trace of the last steps, if the run reports.
   std::unique_ptr<StudentHints> hints;          ///< Null without --hint.
   double student_seconds = 0;                   ///< Rank 0's seconds for a sample, if --teacher-answers is decided by a measurement.
   std::unique_ptr<TeacherAnswers> teacher;      ///< Null without a teacher.

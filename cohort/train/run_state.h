@@ -81,7 +81,7 @@ class RunState {
   Group& group_;
   ParameterPlaces places_;
   DataIdentity data_;
-  std::string settings_;  // As in the run's config.toml.
+  std::string settings_;  // The text of the run's config.toml.
 };
 
 }  // namespace cohort

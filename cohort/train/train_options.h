@@ -35,7 +35,7 @@ using StepMaker =
 struct TrainOptions {
   bool reports = true;                 ///< false: no metrics, evaluation, progress or report, only checkpoints.
   bool folder_is_held = false;         ///< The caller holds the RunFolder of config.run.
-  std::vector<SettingChange> changes;  ///< Of a resumed run; logged and recorded at its start.
+  std::vector<SettingChange> changes;  ///< Changed settings of a resumed run, logged and recorded at its start.
   ForecastSource forecast;             ///< Compared with the measured step; its plan is written to plan.json.
   int num_served = 0;                  ///< Workers that this rank serves (async/served/); 0: synchronous ranks.
   bool keep_first = false;             ///< Also save a checkpoint before the first step.

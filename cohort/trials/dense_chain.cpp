@@ -41,11 +41,11 @@ namespace {
 
 constexpr int64_t kNumDigits = 4;
 constexpr int kBits = 30;
-constexpr int kOffset = 128;  // From a byte to int8.
+constexpr int kOffset = 128;  // Subtracted from a byte for int8.
 constexpr double kBase = 256;
 constexpr double kSmallestMagnitude = 0x1p-90;  // Floats below it are nothing beside the rest; the scale stays a double.
 constexpr int64_t kLeastInputs = 512, kLeastSamples = 512;
-constexpr int64_t kMostTerms = (INT64_C(1) << 31) / (kOffset * kOffset) - 1;  // Of a sum of 32 bits.
+constexpr int64_t kMostTerms = (INT64_C(1) << 31) / (kOffset * kOffset) - 1;  // In a 32-bit sum.
 
 COHORT_VECTOR_LOOP uint32_t largest_magnitude(const float* values, int64_t count) {
   uint32_t largest = 0;
@@ -290,7 +290,7 @@ bool reads_previous(const LayerGraph::Layer& layer, size_t index) {
   return layer.inputs.size() == 1 && layer.inputs[0] == static_cast<int>(index) - 1;
 }
 
-/// Where a parameter lies in the flat arrays, or null.
+/// The segment of a parameter in the flat arrays, or null.
 const TrialWeights::Segment* segment_of(const TrialWeights& weights, const at::Tensor& parameter) {
   for (const TrialWeights::Segment& segment : weights.segments())
     if (segment.parameter.is_same(parameter)) return &segment;

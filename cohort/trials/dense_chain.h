@@ -109,8 +109,8 @@ class DenseChain {
 
   std::vector<Layer> layers_;
   ByteProduct first_product_;  // For rows of bytes.
-  at::Tensor exponentials_;    // Of an evaluation's logits.
-  float* gradient_ = nullptr;  // Of which the layers' weight_gradient are views.
+  at::Tensor exponentials_;    // Exponentials of an evaluation's logits.
+  float* gradient_ = nullptr;  // The flat array; the layers' weight_gradient are views of it.
 };
 
 }  // namespace cohort

@@ -31,8 +31,8 @@ struct TrialSchedule {
   /// end: at(step, 0).
   LearningRate learning_rate;
   double label_smoothing = 0;
-  std::string label_smoothing_over = "all";  ///< As in train.
-  double average_decay = 0;                  ///< Of the weight average that is evaluated; 0: no average.
+  std::string label_smoothing_over = "all";  ///< See Config.
+  double average_decay = 0;                  ///< Decay of the weight average that is evaluated; 0: no average.
 };
 
 /// Names are study::trial_parameters(). decay_fraction is a part of `train_steps`; decay_steps has precedence. Error(kBadInput) for invalid

@@ -161,7 +161,7 @@ bool is_smooth(const at::Tensor& whole, const at::Tensor& nudged, const at::Tens
 
 struct InDouble {
   std::vector<std::string> apart;  ///< Names of tensors.
-  DivisionMatters worst;           ///< Of those that are computed in double throughout.
+  DivisionMatters worst;           ///< The worst tensor that is computed in double throughout.
 };
 
 /// Empty if the model does not compute in double.

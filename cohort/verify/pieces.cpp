@@ -63,7 +63,7 @@ struct Crossing {
   std::vector<Reader> readers;
   std::vector<bool> is_sent;                 ///< One a reader: it is in another stage.
   std::vector<std::vector<int64_t>> groups;  ///< Indices of readers.
-  std::vector<at::Tensor> copies;            ///< Of the current forward.
+  std::vector<at::Tensor> copies;            ///< Copies of the current forward.
 };
 
 constexpr int64_t kEndOfGroup = -1;

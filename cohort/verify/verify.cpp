@@ -418,7 +418,7 @@ class Verifier {
   const DataSet& data_;
   Trainings trainings_;
   std::map<std::string, DivisionMatters> divisions_;  // By division_key().
-  // Of the current layout.
+  // State for the current layout.
   Layout layout_;
   StagesOfRun stages_;
   bool has_strict_ = false;
@@ -440,7 +440,7 @@ void verify(const Config& config, const DataSet& data, const std::vector<Layout>
   for (const Layout& layout : layouts) check_verifiable(config, layout, data);
   Verifier verifier(config, data);
   for (const Layout& layout : layouts) {
-    const Config own = resolve(config, layout).config;  // With the accumulate, precision and shares of the layout, for one process too.
+    const Config own = resolve(config, layout).config;  // One process also uses accumulate, precision and shares of the layout.
     done(to_toml(own) == to_toml(config) ? verifier.verify(layout, faults) : Verifier(own, data).verify(layout, faults));
   }
 }

@@ -57,7 +57,7 @@ class ShareWaste {
   int64_t next_from_ = -1;  // Step, counted from 1, from which new shares hold; -1: none are pending.
   int64_t num_seen_ = 0;
   int num_changes_ = 0;
-  ShareTimes first_, last_;  // With the first shares, and with the present ones.
+  ShareTimes first_, last_;  // Totals with the first shares, and with the present ones.
 };
 
 /// The record of all ranks' totals. `equal`: those with equal shares; empty if there were none.

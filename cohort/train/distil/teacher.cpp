@@ -251,7 +251,7 @@ at::Tensor TeacherAnswers::of(std::span<const int64_t> samples, const at::Tensor
 }
 
 std::vector<float> TeacherAnswers::beside(LoadedBatch& batch, const DataShape& shape) const {
-  at::init_num_threads();  // As many threads as the student has, for this thread too.
+  at::init_num_threads();  // Give this thread as many compute threads as the student.
   std::vector<float> scores(static_cast<size_t>(batch.num_local_samples() * scores_));
   if (alpha_ == 0) return scores;  // Nothing reads them.
   const at::Tensor input = as_tensors(batch.batch, shape).input;

@@ -111,11 +111,11 @@ class StudentHints {
 struct TeacherRequest {
   const Config& config;
   const DataSet& data;
-  int64_t samples_of_run = 0;  ///< Of all workers together.
+  int64_t samples_of_run = 0;  ///< Samples that all workers process together.
   int pipelines = 1;           ///< Data-parallel replicas.
-  int place = 0, size = 1;     ///< Of this process among those of its host.
+  int place = 0, size = 1;     ///< Index of this process among those of its host, and their number.
   bool has_loader = true;      ///< A Loader can run the teacher beside the student.
-  double student_seconds = 0;  ///< Of a step, for one sample; 0: unknown.
+  double student_seconds = 0;  ///< Seconds of a step for one sample; 0: unknown.
   /// Ranks that decide together and must have the same teacher. Null: this process decides alone, without a measurement.
   Group* group = nullptr;
   const StudentHints* hints = nullptr;  ///< Null without --hint; must outlive the TeacherAnswers.
@@ -128,7 +128,8 @@ class TeacherAnswers {
   /// not kept. Errors as open_teacher() and TeacherCache::fill().
   explicit TeacherAnswers(const TeacherRequest& request);
 
-  const std::string& fingerprint() const { return fingerprint_; }  ///< Of the teacher.
+  /// The teacher's fingerprint.
+  const std::string& fingerprint() const { return fingerprint_; }
   bool is_cached() const { return cache_ != nullptr; }
   bool is_beside() const { return teacher_ && is_beside_; }
   /// "teacher: cnn, step 500 of runs/big; its answers are ...: ...".

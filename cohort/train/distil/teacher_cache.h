@@ -25,7 +25,7 @@ inline constexpr int64_t kMaxTeacherCacheBytes = int64_t{2} << 30;
 struct TeacherCacheKey {
   std::string teacher, data;  ///< Fingerprints.
   int64_t num_samples = 0;
-  int64_t scores = 0;  ///< Of one sample.
+  int64_t scores = 0;  ///< Scores per sample.
 
   int64_t bytes() const { return num_samples * scores * static_cast<int64_t>(sizeof(float)); }
 };

@@ -27,7 +27,7 @@ struct ParameterPlaces {
   std::map<std::string, ParameterShard> shards;  ///< By name; other parameters are whole on each rank of the tensor axis.
   bool saves_whole = true;                       ///< This rank saves parameters that are whole on several ranks,
   bool saves_buffers = true;                     ///< and its buffers.
-  std::map<std::string, std::string> aliases;    ///< Of the whole model: other name -> name under which a tied weight is saved.
+  std::map<std::string, std::string> aliases;    ///< Tied weights of the whole model: other name -> name in the checkpoint.
 
   /// The shard of a piece ("model/NAME", "optimizer/NAME/SLOT", also of a worker); null for a piece of a whole tensor.
   const ParameterShard* shard_of(const FlatPiece& piece) const;

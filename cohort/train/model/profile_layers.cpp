@@ -306,7 +306,7 @@ class LayerProfiler {
   void measure_times(int index, LayerProfile& cost) {
     const LayerGraph::Layer& layer = model_.layers()[index];
     std::vector<double> forward_seconds, input_seconds, whole_seconds;
-    std::vector<at::Tensor> sums;  // Of the gradients of weights.
+    std::vector<at::Tensor> sums;  // Sums of weight gradients.
     for (int run = 0; run <= options_.repeats; ++run) {
       Arguments arguments(layer, input_, outputs_);
       at::Tensor output;
@@ -376,7 +376,7 @@ class LayerProfiler {
 
   struct Maker {
     int layer = LayerGraph::kInput;
-    int64_t bytes = 0;  // Of the storage.
+    int64_t bytes = 0;  // Size of the storage.
   };
 
   LayerGraph& model_;
@@ -384,7 +384,7 @@ class LayerProfiler {
   const ProfileOptions options_;
   std::vector<at::Tensor> outputs_;  // Until their last use.
   std::map<int, int> last_use_;
-  std::vector<Maker> maker_;  // Of each output's storage.
+  std::vector<Maker> maker_;  // Makers of the outputs' storages.
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ struct PrunableTensor {
 struct PrunableModel {
   std::vector<PrunableTensor> tensors;
   std::vector<std::string> left;  ///< Matrices and kernels that are not pruned: "conv1.weight (the first convolution)".
-  int64_t num_parameters = 0;     ///< Of the whole model.
+  int64_t num_parameters = 0;     ///< All parameters of the whole model.
 
   int64_t num_elements() const;
   /// The sparsity of each tensor: layer_sparsities(), or the same for all.

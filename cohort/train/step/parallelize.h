@@ -33,7 +33,7 @@ struct StagePlan {
   StageAssignment stages;             ///< Empty without pipeline workers.
   std::vector<bool> recompute;        ///< One a layer; empty: none.
   double predicted_step_seconds = 0;  ///< Forwards and backwards of a step; 0: no forecast.
-  PipelineRecord pipeline;            ///< Of one micro-step; without stages where there are no pipeline workers.
+  PipelineRecord pipeline;            ///< Forecast of one micro-step; has no stages without pipeline workers.
   std::string table;                  ///< The stages, for people; empty where nothing was measured.
 };
 
@@ -48,7 +48,7 @@ struct StageRequest {
   Layout layout;
   UpdateRule rule;
   Precision precision = Precision::kFp32;
-  int64_t memory_limit_bytes = 0;       ///< Of a rank; 0: none.
+  int64_t memory_limit_bytes = 0;       ///< Limit per rank; 0: none.
   int num_micro_steps = 1;              ///< Runs of the pipeline in a step.
   std::function<StageSample()> sample;  ///< Called only if something is measured.
   std::string sample_name = {};         ///< Prefix of the error of a layer that cannot take the sample; "": none.
@@ -72,8 +72,8 @@ std::string describe(const ShardPlan& plan, const Layout& layout);
 struct SpreadModel {
   StagePlan plan;
   ShardPlan division;                          ///< Without layers where tp is 1.
-  std::map<std::string, std::string> aliases;  ///< Of the whole model.
-  int64_t num_parameters = 0;                  ///< Of the whole model.
+  std::map<std::string, std::string> aliases;  ///< Tied weights of the whole model.
+  int64_t num_parameters = 0;                  ///< Elements of all parameters of the whole model.
   std::unique_ptr<ModelPart> part;             ///< Not null.
 
   ParameterPlaces places() const;

@@ -162,7 +162,7 @@ void SequentialRanks::end_step(int64_t num_samples) {
   for (Buffer& buffer : buffers_) {
     if (buffer.of_rank.size() == 1) continue;
     put_back(buffer);
-    const at::ScalarType type = at::toOpMathType(buffer.before.scalar_type());  // As the ranks do: fp32 for half precision.
+    const at::ScalarType type = at::toOpMathType(buffer.before.scalar_type());  // Ranks average half precision in fp32.
     const auto part = [&](size_t rank) {
       return buffer.of_rank[rank].to(type).mul(static_cast<double>(buffer.num_samples[rank]) / static_cast<double>(num_samples));
     };

@@ -56,7 +56,7 @@ class SequentialRanks {
     NamedTensor here;
     at::Tensor before;  ///< Its value before the step.
     std::vector<at::Tensor> of_rank;
-    std::vector<int64_t> num_samples;  ///< Of each rank in this step.
+    std::vector<int64_t> num_samples;  ///< Samples of each rank in this step.
     int rank = -1;                     ///< The rank whose values are in the model.
   };
   struct Gradient {
@@ -82,7 +82,7 @@ class SequentialRanks {
   BackwardOrder order_;
   std::vector<Gradient> gradients_;
   std::vector<Buffer> buffers_;
-  int share_ = 0, number_ = 0;  ///< Of the current micro-batch.
+  int share_ = 0, number_ = 0;  ///< Share and number of the current micro-batch.
 };
 
 }  // namespace cohort

@@ -31,10 +31,10 @@ namespace cohort {
 class LayerGraph;
 
 struct TrainingStepOptions {
-  int64_t total_steps = 0;  ///< Of the run, for learning-rate schedules.
+  int64_t total_steps = 0;  ///< Steps of the run, for learning-rate schedules.
   c10::Device device = c10::Device(c10::DeviceType::CPU);
   double slow_factor = 1;       ///< Injected fault: this rank computes that many times longer.
-  int microbatches = 1;         ///< Of a pipeline in each micro-step (times its replicas where stages have replicas of their own).
+  int microbatches = 1;         ///< Micro-batches of a pipeline per micro-step (times replicas, if stages have their own numbers of them).
   bool empty_forward = false;   ///< A rank without samples still runs forward, because its layers exchange (batch norm over ranks).
   NoiseMeter* noise = nullptr;  ///< Null unless the noise scale is measured.
   Pruner* pruner = nullptr;     ///< Null unless weights are pruned.
@@ -54,7 +54,7 @@ struct StepResult {
   /// `metrics` are the mean of this many steps, those since the last exchange. 0: no exchange followed this step, so ranks have not agreed
   /// on anything and the result is not valid.
   int64_t num_steps = 1;
-  int64_t num_samples = 0;  ///< Of this rank in those steps.
+  int64_t num_samples = 0;  ///< Samples of this rank in those steps.
 };
 
 /// One thread. References must outlive it.
