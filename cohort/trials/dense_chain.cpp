@@ -1,18 +1,29 @@
-// Products of pictures and floats in whole numbers. A model gets (u + b) f for the byte u (b and f: by channel, from mean and deviation).
+// Forward and backward of a chain x0 -> z1 = x0 W1' + b1 -> x1 = relu(z1) -> ... -> logits -> mean cross-entropy, without autograd.
 //
-//   z = x W'. 1. W, after each change: with 2^e above the largest |w f| of an output, q = w f 2^(30 - e), cut to a whole number, and
+//   forward   z = x W' by one product; bias and ReLU in one pass over z, in place: autograd's saved output is the next layer's input
+//   loss      p = softmax of each row; the gradient of the mean loss is scale / n (p - target), target = one-hot or smoothed labels
+//   backward  from the last layer: mask by the output (ReLU) and sum rows (bias) in one pass; W's gradient g' x by one product, directly
+//             into the flat gradient; x's gradient g W by one product, for all but the first layer
+//
+// Cost: 3 L - 1 products for L linear layers and two passes over each activation; no allocation unless the number of samples changes.
+// Products are LibTorch's and the ReLU is exact, so results differ from autograd's only by rounding: of biases (added after the product
+// here, before it there), of their gradients (sums in row order here) and of the softmax. Measurements: docs/algorithms/trial_loop.md.
+//
+// Integer products of the first layer with pictures of bytes. The model's input is (u + b) f for the byte u (b and f by channel, from mean
+// and deviation).
+//
+//   z = x W'. 1. W, after each change: with 2^e above the largest |w f| of an output, q = w f 2^(30 - e), truncated to an integer, and
 //                q = d0 + 256 d1 + 256^2 d2 + 256^3 d3 with digits d from -128 to 127, four bytes.
-//             2. sum (u - 128) d for each output and digit: LibTorch's product of bytes (oneDNN), with sums of 32 bits, exact.
-//             3. z = 2^(e - 30) (sum (u - 128) q + sum (128 + b) q), put together in doubles, where it is exact up to the scale, and
-//                rounded to float once.
-//   dW = g' x. The same with g in the place of w, by output over the samples: q = g 2^(30 - e), and
+//             2. sum (u - 128) d for each output and digit: LibTorch's product of bytes (oneDNN), with 32-bit sums, exact.
+//             3. z = 2^(e - 30) (sum (u - 128) q + sum (128 + b) q), in doubles, where it is exact up to the scale, rounded to float once.
+//   dW = g' x. The same with g in place of w, by output over the samples: q = g 2^(30 - e), and
 //              dW = f 2^(e - 30) (sum (u - 128) q + (128 + b) sum q).
 //
-// Error: what q leaves of a float, 2^-30 of its row's largest, and the last rounding; a product of floats rounds after each addition. The
-// bits depend on no order of sums, so on no chunk and no number of threads.
-// Cost: 4 samples outputs inputs products of bytes each. Processors with AMX make them at 8 to 16 times the rate of floats: 1.7 ms instead
-// of 4.3 for z of 5,000 pictures of 784 bytes and 64 outputs. Without, or for short rows, floats are as fast (bench/byte_product.py). W has
-// to be read, and dW put together, in each step: that pays from 512 samples on.
+// Error: the truncation of q, 2^-30 of its row's largest value, and the last rounding; a product of floats rounds after each addition. The
+// bits do not depend on the order of sums, so not on chunks or the number of threads.
+// Cost: 4 samples outputs inputs products of bytes. Processors with AMX compute them at 8 to 16 times the rate of floats: 1.7 ms instead of
+// 4.3 for z of 5,000 pictures of 784 bytes and 64 outputs. Without AMX, or for short rows, floats are as fast (bench/byte_product.py). W is
+// read, and dW put together, in each step, which pays from 512 samples on.
 #include "cohort/trials/dense_chain.h"
 
 #include "cohort/models/graph/layer_graph.h"
@@ -43,7 +54,7 @@ constexpr int64_t kNumDigits = 4;
 constexpr int kBits = 30;
 constexpr int kOffset = 128;  // Subtracted from a byte for int8.
 constexpr double kBase = 256;
-constexpr double kSmallestMagnitude = 0x1p-90;  // Floats below it are nothing beside the rest; the scale stays a double.
+constexpr double kSmallestMagnitude = 0x1p-90;  // Smaller floats are negligible; keeps the scale finite.
 constexpr int64_t kLeastInputs = 512, kLeastSamples = 512;
 constexpr int64_t kMostTerms = (INT64_C(1) << 31) / (kOffset * kOffset) - 1;  // In a 32-bit sum.
 
@@ -79,7 +90,7 @@ COHORT_INLINE double join(int32_t d0, int32_t d1, int32_t d2, int32_t d3) {
   return (upper * kBase + static_cast<double>(d1)) * kBase + static_cast<double>(d0);
 }
 
-/// Rows with the sums of each output's digits.
+/// Floats from rows with the sums of each output's digits.
 COHORT_VECTOR_LOOP void join_rows(const int32_t* sums, const double* fixed, const double* scales, int64_t num_rows, int64_t num_outputs,
                                   float* out) {
   for (int64_t row = 0; row < num_rows; ++row, sums += kNumDigits * num_outputs, out += num_outputs)
@@ -89,7 +100,7 @@ COHORT_VECTOR_LOOP void join_rows(const int32_t* sums, const double* fixed, cons
     }
 }
 
-/// One output's sums, those of its digits `apart` from each other.
+/// Floats from the sums of one output, whose digits are `apart` from each other.
 COHORT_VECTOR_LOOP void join_inputs(const int32_t* sums, int64_t apart, double fixed, double scale, int64_t count, bool accumulate,
                                     float* out) {
   for (int64_t i = 0; i < count; ++i) {
@@ -101,6 +112,92 @@ COHORT_VECTOR_LOOP void join_inputs(const int32_t* sums, int64_t apart, double f
 
 void resize(at::Tensor& tensor, int64_t num_rows, int64_t num_columns, at::ScalarType type) {
   if (!tensor.defined() || tensor.size(0) != num_rows || tensor.size(1) != num_columns) tensor = at::empty({num_rows, num_columns}, type);
+}
+
+/// NaN is kept, so that a diverged trial is not hidden.
+COHORT_VECTOR_LOOP void add_bias(float* rows, const float* bias, int64_t num_rows, int64_t width) {
+  for (int64_t i = 0; i < num_rows; ++i, rows += width)
+    for (int64_t j = 0; j < width; ++j) rows[j] += bias[j];
+}
+
+COHORT_VECTOR_LOOP void add_bias_relu(float* rows, const float* bias, int64_t num_rows, int64_t width) {
+  for (int64_t i = 0; i < num_rows; ++i, rows += width)
+    for (int64_t j = 0; j < width; ++j) {
+      const float z = rows[j] + bias[j];
+      rows[j] = z < 0 ? 0 : z;
+    }
+}
+
+COHORT_VECTOR_LOOP void relu(float* values, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) values[i] = values[i] < 0 ? 0 : values[i];
+}
+
+COHORT_VECTOR_LOOP void mask(float* gradient, const float* output, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) gradient[i] = output[i] <= 0 ? 0 : gradient[i];
+}
+
+COHORT_VECTOR_LOOP void add_rows(float* __restrict sums, const float* __restrict rows, int64_t num_rows, int64_t width) {
+  for (int64_t i = 0; i < num_rows; ++i, rows += width)
+    for (int64_t j = 0; j < width; ++j) sums[j] += rows[j];
+}
+
+struct Row {
+  float largest = 0;
+  int64_t argmax = 0;
+};
+
+Row largest_of(const float* logits, int64_t num_classes) {
+  Row row{logits[0], 0};
+  for (int64_t j = 1; j < num_classes; ++j)
+    if (logits[j] > row.largest) row = {logits[j], j};
+  return row;
+}
+
+void check_target(int64_t target, int64_t num_classes) {
+  if (target < 0 || target >= num_classes)
+    fail(ErrorCode::kBadInput, "a sample has the label ", target, ", the model has ", num_classes, " classes");
+}
+
+/// Returns the sum of the rows' losses; `gradient` gets `factor` times its derivative.
+double loss_and_gradient(const at::Tensor& logits, const at::Tensor& target, double label_smoothing, double factor, at::Tensor& gradient) {
+  const int64_t num_rows = logits.size(0), num_classes = logits.size(1);
+  const int64_t* const label = target.const_data_ptr<int64_t>();
+  const double uniform = label_smoothing / static_cast<double>(num_classes);
+  const auto scale = static_cast<float>(factor), on_target = static_cast<float>(factor * (1 - label_smoothing)),
+             everywhere = static_cast<float>(factor * uniform);
+  double total = 0;
+  const float* z = logits.const_data_ptr<float>();
+  float* g = gradient.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < num_rows; ++i, z += num_classes, g += num_classes) {
+    check_target(label[i], num_classes);
+    const float largest = largest_of(z, num_classes).largest;
+    float sum_of_logits = 0;
+    for (int64_t j = 0; j < num_classes; ++j) sum_of_logits += g[j] = z[j] - largest;
+    total -=
+        (1 - label_smoothing) * static_cast<double>(g[label[i]]) + (label_smoothing > 0 ? uniform * static_cast<double>(sum_of_logits) : 0);
+  }
+  at::exp_(gradient);
+  g = gradient.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < num_rows; ++i, g += num_classes) {
+    float sum = 0;
+    for (int64_t j = 0; j < num_classes; ++j) sum += g[j];
+    total += static_cast<double>(std::log(sum));
+    const float factor_of_row = scale / sum;
+    for (int64_t j = 0; j < num_classes; ++j) g[j] = g[j] * factor_of_row - everywhere;
+    g[label[i]] -= on_target;
+  }
+  return total;
+}
+
+bool reads_previous(const LayerGraph::Layer& layer, size_t index) {
+  return layer.inputs.size() == 1 && layer.inputs[0] == static_cast<int>(index) - 1;
+}
+
+/// The segment of a parameter in the flat arrays, or null.
+const TrialWeights::Segment* segment_of(const TrialWeights& weights, const at::Tensor& parameter) {
+  for (const TrialWeights::Segment& segment : weights.segments())
+    if (segment.parameter.is_same(parameter)) return &segment;
+  return nullptr;
 }
 
 }  // namespace
@@ -197,108 +294,6 @@ void ByteProduct::multiply_gradient(const ByteRows& rows, const at::Tensor& outp
                   plane, accumulate, out);
 }
 
-// A chain x0 -> z1 = x0 W1' + b1 -> x1 = relu(z1) -> ... -> logits -> mean cross-entropy, by hand.
-//
-//   forward   z = x W' by one product; bias and ReLU in one pass over z, in place: autograd's saved output is the next layer's input
-//   loss      p = softmax of each row; the gradient of the mean loss is scale / n (p - target), target = one-hot or smoothed labels
-//   backward  from the last layer: mask by the output (ReLU) and sum rows (bias) in one pass; W's gradient g' x by one product, straight
-//             into the flat gradient; x's gradient g W by one product, for all but the first layer
-//
-// Cost: 3 L - 1 products for L linear layers and two passes over each activation; nothing is allocated while the number of samples stays.
-// Products are LibTorch's and the ReLU is exact, so results differ from autograd's by rounding alone: of biases (added after the product
-// here, before it there), of their gradients (sums in row order here) and of the softmax. Measured, FC 64x3 on 28x28 pictures, one core:
-// docs/algorithms/trial_loop.md.
-
-namespace {
-
-/// NaN passes through: a trial that diverged must not look well.
-COHORT_VECTOR_LOOP void add_bias(float* rows, const float* bias, int64_t num_rows, int64_t width) {
-  for (int64_t i = 0; i < num_rows; ++i, rows += width)
-    for (int64_t j = 0; j < width; ++j) rows[j] += bias[j];
-}
-
-COHORT_VECTOR_LOOP void add_bias_relu(float* rows, const float* bias, int64_t num_rows, int64_t width) {
-  for (int64_t i = 0; i < num_rows; ++i, rows += width)
-    for (int64_t j = 0; j < width; ++j) {
-      const float z = rows[j] + bias[j];
-      rows[j] = z < 0 ? 0 : z;
-    }
-}
-
-COHORT_VECTOR_LOOP void relu(float* values, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) values[i] = values[i] < 0 ? 0 : values[i];
-}
-
-COHORT_VECTOR_LOOP void mask(float* gradient, const float* output, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) gradient[i] = output[i] <= 0 ? 0 : gradient[i];
-}
-
-COHORT_VECTOR_LOOP void add_rows(float* __restrict sums, const float* __restrict rows, int64_t num_rows, int64_t width) {
-  for (int64_t i = 0; i < num_rows; ++i, rows += width)
-    for (int64_t j = 0; j < width; ++j) sums[j] += rows[j];
-}
-
-struct Row {
-  float largest = 0;
-  int64_t argmax = 0;
-};
-
-Row largest_of(const float* logits, int64_t num_classes) {
-  Row row{logits[0], 0};
-  for (int64_t j = 1; j < num_classes; ++j)
-    if (logits[j] > row.largest) row = {logits[j], j};
-  return row;
-}
-
-void check_target(int64_t target, int64_t num_classes) {
-  if (target < 0 || target >= num_classes)
-    fail(ErrorCode::kBadInput, "a sample has the label ", target, ", the model has ", num_classes, " classes");
-}
-
-/// Returns the sum of the rows' losses; `gradient` gets `factor` times its derivative.
-double loss_and_gradient(const at::Tensor& logits, const at::Tensor& target, double label_smoothing, double factor, at::Tensor& gradient) {
-  const int64_t num_rows = logits.size(0), num_classes = logits.size(1);
-  const int64_t* const label = target.const_data_ptr<int64_t>();
-  const double uniform = label_smoothing / static_cast<double>(num_classes);
-  const auto scale = static_cast<float>(factor), on_target = static_cast<float>(factor * (1 - label_smoothing)),
-             everywhere = static_cast<float>(factor * uniform);
-  double total = 0;
-  const float* z = logits.const_data_ptr<float>();
-  float* g = gradient.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < num_rows; ++i, z += num_classes, g += num_classes) {
-    check_target(label[i], num_classes);
-    const float largest = largest_of(z, num_classes).largest;
-    float sum_of_logits = 0;
-    for (int64_t j = 0; j < num_classes; ++j) sum_of_logits += g[j] = z[j] - largest;
-    total -=
-        (1 - label_smoothing) * static_cast<double>(g[label[i]]) + (label_smoothing > 0 ? uniform * static_cast<double>(sum_of_logits) : 0);
-  }
-  at::exp_(gradient);
-  g = gradient.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < num_rows; ++i, g += num_classes) {
-    float sum = 0;
-    for (int64_t j = 0; j < num_classes; ++j) sum += g[j];
-    total += static_cast<double>(std::log(sum));
-    const float factor_of_row = scale / sum;
-    for (int64_t j = 0; j < num_classes; ++j) g[j] = g[j] * factor_of_row - everywhere;
-    g[label[i]] -= on_target;
-  }
-  return total;
-}
-
-bool reads_previous(const LayerGraph::Layer& layer, size_t index) {
-  return layer.inputs.size() == 1 && layer.inputs[0] == static_cast<int>(index) - 1;
-}
-
-/// The segment of a parameter in the flat arrays, or null.
-const TrialWeights::Segment* segment_of(const TrialWeights& weights, const at::Tensor& parameter) {
-  for (const TrialWeights::Segment& segment : weights.segments())
-    if (segment.parameter.is_same(parameter)) return &segment;
-  return nullptr;
-}
-
-}  // namespace
-
 std::unique_ptr<DenseChain> DenseChain::make(const LayerGraph& model, const DataShape& shape, const TrialWeights& weights) {
   if (shape.kind != DataShape::Kind::kImage || shape.targets_per_sample() != 1 || shape.has_numbers()) return nullptr;
   auto chain = std::make_unique<DenseChain>();
@@ -351,7 +346,7 @@ const at::Tensor& DenseChain::forward(const at::Tensor& input) {
   return forward_from_first_product();
 }
 
-/// The first layer's output has its product.
+/// Continues with the product of the first layer in its output.
 const at::Tensor& DenseChain::forward_from_first_product() {
   const at::Tensor* in = nullptr;
   for (Layer& layer : layers_) {
@@ -376,7 +371,7 @@ void DenseChain::add_product(Layer& layer, const at::Tensor& input, bool accumul
   else at::mm_out(layer.weight_gradient, layer.output_gradient_transposed, input);
 }
 
-/// After forward: all but the gradient of the first layer's weight.
+/// Called after forward. Computes all gradients but that of the first layer's weight.
 double DenseChain::backward(const at::Tensor& target, const GradientOptions& options) {
   Layer& last = layers_.back();
   const int64_t num_samples = last.output.size(0);

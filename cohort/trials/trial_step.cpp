@@ -55,6 +55,43 @@ class Reader {
   const study::Parameters& parameters_;
 };
 
+constexpr int64_t kLoss = 0, kStop = 1, kNumControls = 2;
+
+/// A parameter's gradient after backward, made dense and contiguous; may be undefined.
+const at::Tensor& tidy_gradient(const at::Tensor& parameter) {
+  at::Tensor& gradient = parameter.mutable_grad();
+  if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
+  if (gradient.defined() && !gradient.is_contiguous()) gradient = gradient.contiguous();
+  return gradient;
+}
+
+/// Samples computed at once: for the chain enough for the matrix product, with activations that fit into the cache; for a graph as in
+/// train's evaluation, since activations of convolutions are large.
+constexpr int64_t kChainChunk = 500, kGraphChunk = 250;
+
+/// Classes that are ranked above the target: with a higher score, or an equal one and a lower index. NaN is above all.
+COHORT_VECTOR_LOOP int64_t num_ranked_above(const float* logits, int64_t target, int64_t num_classes) {
+  const float of_target = logits[target];
+  int32_t count = 0;  // As wide as a float, so that the loop is vectorised.
+  for (int64_t j = 0; j < target; ++j) count += !(logits[j] < of_target);
+  for (int64_t j = target + 1; j < num_classes; ++j) count += !(logits[j] <= of_target);
+  return count;
+}
+
+LossSums evaluate_graph(LayerGraph& model, const TrialBatch& batch) {
+  const at::Tensor output = model.forward(batch.input());
+  const at::Tensor logits = output.reshape({-1, output.size(-1)}), target = batch.target().reshape({-1});
+  return {at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum).item<double>(),
+          static_cast<double>(count_wrong_targets(logits, target))};
+}
+
+LossSums evaluate_labels(LayerGraph& model, const TrialBatch& batch, int64_t first, LabelScores& scores) {
+  const at::Tensor output = model.forward(batch.input()), target = batch.target();
+  const double loss = mean_loss(model, output, target).item<double>();
+  scores.add(first, output, target);
+  return {loss * static_cast<double>(target.numel()), output.gt(0).reshape_as(target).ne(target.gt(0)).sum().item<double>()};
+}
+
 }  // namespace
 
 TrialSchedule trial_schedule(const study::StudySpec& spec, const study::Parameters& parameters, int64_t train_steps) {
@@ -83,20 +120,6 @@ TrialSchedule trial_schedule(const study::StudySpec& spec, const study::Paramete
   if (rate.decay_steps > 0) rate.schedule = LearningRate::Schedule::kLinear;
   return trial;
 }
-
-namespace {
-
-constexpr int64_t kLoss = 0, kStop = 1, kNumControls = 2;
-
-/// A parameter's gradient after backward, made dense and contiguous; may be undefined.
-const at::Tensor& tidy_gradient(const at::Tensor& parameter) {
-  at::Tensor& gradient = parameter.mutable_grad();
-  if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
-  if (gradient.defined() && !gradient.is_contiguous()) gradient = gradient.contiguous();
-  return gradient;
-}
-
-}  // namespace
 
 TrialStep::TrialStep(const TrialData& data, const Group& team, TrialStepOptions options) : data_(data), team_(team), options_(options) {
   use_compute_threads(1);
@@ -271,37 +294,6 @@ void TrialStep::update(int64_t number) {
   }
   weights_.update_average();
 }
-
-namespace {
-
-/// Samples computed at once: for the chain enough for the matrix product, with activations that fit into the cache; for a graph as in
-/// train's evaluation, since activations of convolutions are large.
-constexpr int64_t kChainChunk = 500, kGraphChunk = 250;
-
-/// Classes that are ranked above the target: with a higher score, or an equal one and a lower index. NaN is above all.
-COHORT_VECTOR_LOOP int64_t num_ranked_above(const float* logits, int64_t target, int64_t num_classes) {
-  const float of_target = logits[target];
-  int32_t count = 0;  // As wide as a float, so that the loop is vectorised.
-  for (int64_t j = 0; j < target; ++j) count += !(logits[j] < of_target);
-  for (int64_t j = target + 1; j < num_classes; ++j) count += !(logits[j] <= of_target);
-  return count;
-}
-
-LossSums evaluate_graph(LayerGraph& model, const TrialBatch& batch) {
-  const at::Tensor output = model.forward(batch.input());
-  const at::Tensor logits = output.reshape({-1, output.size(-1)}), target = batch.target().reshape({-1});
-  return {at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum).item<double>(),
-          static_cast<double>(count_wrong_targets(logits, target))};
-}
-
-LossSums evaluate_labels(LayerGraph& model, const TrialBatch& batch, int64_t first, LabelScores& scores) {
-  const at::Tensor output = model.forward(batch.input()), target = batch.target();
-  const double loss = mean_loss(model, output, target).item<double>();
-  scores.add(first, output, target);
-  return {loss * static_cast<double>(target.numel()), output.gt(0).reshape_as(target).ne(target.gt(0)).sum().item<double>()};
-}
-
-}  // namespace
 
 int64_t count_wrong_targets(const at::Tensor& logits, const at::Tensor& target) {
   const at::Tensor rows = logits.contiguous(), labels = target.contiguous();
