@@ -66,8 +66,8 @@ void check_virtual(const Job& job) {
   if (spec.workers > job.config.global_batch)
     fail(ErrorCode::kBadInput, name_settings("--virtual workers="), spec.workers, name_settings(" with --global-batch "),
          job.config.global_batch,
-         name_settings(": a step is divided into one work item of at least one sample for each worker; use --global-batch "),
-         spec.workers, " or more, or fewer workers");
+         name_settings(": a step is divided into one work item of at least one sample for each worker; use --global-batch "), spec.workers,
+         " or more, or fewer workers");
 }
 
 /// Between exchanges workers have different weights, which cannot be evaluated, saved or returned.
@@ -89,7 +89,7 @@ void check_exchanges(const Job& job) {
 void check_patience(const Job& job, int64_t steps, int64_t num_samples) {
   const Config& config = job.config;
   if (config.patience == 0) return;
-  const int64_t epoch = up_to_exchange(job, sampler_of_run(job, num_samples).steps_per_epoch());
+  const int64_t epoch = round_up_to_exchange(job, run_sampler(job, num_samples).steps_per_epoch());
   const int64_t every = config.eval_every > 0 ? config.eval_every : epoch, evaluations = (steps + every - 1) / every;
   if (config.patience >= evaluations)
     fail(ErrorCode::kBadInput, name_settings("--patience "), config.patience, " would do nothing here: the run has ", evaluations,
@@ -114,7 +114,7 @@ double epochs_of(const Config& config) { return config.epochs > 0 ? config.epoch
 
 int64_t steps_of_epochs(const Job& job, int64_t num_samples) {
   const Config& config = job.config;
-  const Sampler sampler = sampler_of_run(job, num_samples);
+  const Sampler sampler = run_sampler(job, num_samples);
   if (!job.batch_stages.empty())
     return sampler.steps_until(static_cast<int64_t>(std::ceil(epochs_of(config) * static_cast<double>(num_samples))));
   return static_cast<int64_t>(std::ceil(epochs_of(config) * static_cast<double>(sampler.steps_per_epoch())));
@@ -136,17 +136,17 @@ void check_batch_schedule(const Job& job, int64_t num_samples) {
 
 }  // namespace
 
-Sampler sampler_of_run(const Job& job, int64_t num_samples) {
+Sampler run_sampler(const Job& job, int64_t num_samples) {
   return {num_samples, job.config.global_batch, job.config.seed, /*shuffle=*/true, Sampler::Batches::kWithinEpochs, job.batch_stages};
 }
 
-int64_t up_to_exchange(const Job& job, int64_t steps) {
+int64_t round_up_to_exchange(const Job& job, int64_t steps) {
   const int64_t every = steps_of_round(job.layout.sync);
   return (steps + every - 1) / every * every;
 }
 
 int64_t steps_of_run(const Job& job, int64_t num_samples) {
-  return job.config.steps > 0 ? job.config.steps : up_to_exchange(job, steps_of_epochs(job, num_samples));
+  return job.config.steps > 0 ? job.config.steps : round_up_to_exchange(job, steps_of_epochs(job, num_samples));
 }
 
 std::string rounded_steps_sentence(const Job& job, int64_t num_samples) {

@@ -115,7 +115,7 @@ RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World&
     count_steps(status[world.rank]);
   }
   group =
-      Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = link_of_device(job.devices, device)});
+      Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = make_device_link(job.devices, device)});
   take_folder();
   check_same_text(group, to_toml(config), "the configuration", "start all ranks with the same options and config.toml");
   if (config.device != "cpu") device_names = group.all_gather_text(device.str(), "the ranks' devices by name");
@@ -167,7 +167,7 @@ void RunSetup::make_model() {
 void RunSetup::make_teacher() {
   teacher = teacher_answers({.config = config,
                              .data = data,
-                             .samples_of_run = sampler_of_run(job, data.train->num_samples()).samples_before(total_steps),
+                             .samples_of_run = run_sampler(job, data.train->num_samples()).samples_before(total_steps),
                              .pipelines = parallel.part->num_pipelines(),
                              .place = world.local_rank,
                              .size = world.local_size,
@@ -245,8 +245,8 @@ void begin_run(RunSetup& run) {
   if (run.reports_here()) write_run_config(run.config);
   if (run.reports_here()) write_file_atomically(run.config.run + "/" + kDataFile, description_file_text(run.data.train->describe()));
   if (run.config.eval_every == 0) {
-    const int64_t epoch = sampler_of_run(run.job, run.data.train->num_samples()).steps_per_epoch();
-    run.config.eval_every = std::min(up_to_exchange(run.job, epoch), std::max<int64_t>(1, run.total_steps));
+    const int64_t epoch = run_sampler(run.job, run.data.train->num_samples()).steps_per_epoch();
+    run.config.eval_every = std::min(round_up_to_exchange(run.job, epoch), std::max<int64_t>(1, run.total_steps));
   }
   if (run.reports_here())
     for (const std::string& sentence :

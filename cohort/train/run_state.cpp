@@ -149,7 +149,7 @@ Json RunState::describe(int64_t step, const Json& extra) const {
   for (const auto& [alias, name] : places_.aliases) aliases[alias] = name;
   return Json{{"step", step},
               {"identity", identity(job_, data_, step)},
-              {"samples_seen", sampler_of_run(job_, data_.train_samples).samples_before(step)},
+              {"samples_seen", run_sampler(job_, data_.train_samples).samples_before(step)},
               {"layout", to_json(job_.layout)},
               {"world_size", group_.size()},
               {"aliases", aliases},

@@ -54,7 +54,7 @@ c10::Device device_of_rank(const Devices& devices, const World& world) {
   return device;
 }
 
-std::shared_ptr<const DeviceLink> link_of_device(const Devices& devices, c10::Device device) {
+std::shared_ptr<const DeviceLink> make_device_link(const Devices& devices, c10::Device device) {
   if (devices.all_cpu()) return nullptr;
   if (device.is_cuda()) return make_nccl_link(device);
   auto link = std::make_shared<DeviceLink>();

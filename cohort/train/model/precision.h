@@ -24,7 +24,7 @@ c10::Device device_of_rank(const Devices& devices, const World& world);
 
 /// For GroupOptions: NCCL's link for a GPU, null if the whole job is on the CPU. A CPU rank of a job with GPUs gets a link that makes all
 /// ranks exchange through host memory.
-std::shared_ptr<const DeviceLink> link_of_device(const Devices& devices, c10::Device device);
+std::shared_ptr<const DeviceLink> make_device_link(const Devices& devices, c10::Device device);
 
 /// A warning before training in `precision`, or "": fp16 on a processor without fp16 arithmetic, LSTM layers without a bf16 kernel.
 std::string precision_warning(Precision precision, c10::DeviceType device, bool has_lstm = false);
