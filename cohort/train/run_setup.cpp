@@ -41,8 +41,7 @@ double statistics_exchange_seconds(Group group) {
     group.all_gather(all, mine, "statistics as batch norm has them");
     seconds.push_back(steady_seconds() - start);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
-  return seconds[2];
+  return median(seconds);
 }
 
 /// Collective.

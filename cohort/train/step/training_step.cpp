@@ -171,18 +171,15 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded) {
   strategy_.exchange_without_backward();
 }
 
-PassOptions TrainingStep::pass_options(std::function<at::Tensor(const at::Tensor& loss, double value)> before_backward) const {
-  return {.precision = job_.precision, .device = options_.device.type(), .before_backward = std::move(before_backward)};
-}
-
 /// Runs the micro-batches of all ranks in rank order, each with the gradients and buffers that its rank would have.
 void TrainingStep::run_sequentially(LoadedBatch& loaded) {
   BatchTensors whole = as_tensors(loaded.batch, shape_);
   double loss_sum = 0;
   options_.sequential->step(loaded, [&](const Share& piece, int64_t offset) {
     const Rows rows = rows_of(whole, loaded, piece, offset);
-    loss_sum += forward_backward(model_, rows.of_batch, rules_for(rows),
-                                 pass_options([&](const at::Tensor& loss, double) { return start_of_backward(loss, false); }));
+    loss_sum += forward_backward(
+        model_, rows.of_batch, rules_for(rows),
+        {job_.precision, options_.device.type(), [&](const at::Tensor& loss, double) { return start_of_backward(loss, false); }});
   });
   strategy_.set_control(kLoss, static_cast<float>(loss_sum));
   strategy_.exchange_without_backward();
@@ -217,7 +214,7 @@ void TrainingStep::run_pieces(LoadedBatch& loaded) {
       if (options_.noise) options_.noise->begin_piece(pieces[piece].size());
       return start;
     };
-    forward_backward(model_, rows.of_batch, rules_for(rows), pass_options(before_backward));
+    forward_backward(model_, rows.of_batch, rules_for(rows), {job_.precision, options_.device.type(), before_backward});
     if (!options_.trace) continue;
     options_.trace->span("forward", begin, forward_end);
     options_.trace->span("backward", forward_end, steady_seconds());

@@ -95,7 +95,6 @@ class TrainingStep {
   void run_sequentially(LoadedBatch& batch);
   /// The scaled loss, from which backward() starts.
   at::Tensor start_of_backward(const at::Tensor& loss, bool is_last) const;
-  PassOptions pass_options(std::function<at::Tensor(const at::Tensor& loss, double value)> before_backward) const;
   struct Rows {
     SampleRows of_batch;
     std::span<const int64_t> samples;  ///< Their indices in the data.
