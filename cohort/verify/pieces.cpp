@@ -54,13 +54,13 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// One input of one layer.
-struct Reader {
+struct ValueReader {
   size_t layer, input;
 };
 
 /// The copies of a value, one a reader, and how their gradients are added: group after group, each in its order.
 struct Crossing {
-  std::vector<Reader> readers;
+  std::vector<ValueReader> readers;
   std::vector<bool> is_sent;                 ///< One a reader: it is in another stage.
   std::vector<std::vector<int64_t>> groups;  ///< Indices of readers.
   std::vector<at::Tensor> copies;            ///< Copies of the current forward.
@@ -93,15 +93,15 @@ struct ReadInStages : torch::autograd::Function<ReadInStages> {
   }
 };
 
-std::vector<Reader> readers_of(const LayerGraph& model, size_t producer) {
-  std::vector<Reader> readers;
+std::vector<ValueReader> readers_of(const LayerGraph& model, size_t producer) {
+  std::vector<ValueReader> readers;
   for (size_t layer = producer + 1; layer < model.layers().size(); ++layer)
     for (size_t input = 0; input < model.layers()[layer].inputs.size(); ++input)
       if (model.layers()[layer].inputs[input] == static_cast<int>(producer)) readers.push_back({layer, input});
   return readers;
 }
 
-Crossing crossing_of(std::vector<Reader> readers, const std::vector<LayerStage>& stages, const LayerStage& made) {
+Crossing crossing_of(std::vector<ValueReader> readers, const std::vector<LayerStage>& stages, const LayerStage& made) {
   Crossing crossing;
   crossing.readers = std::move(readers);
   std::map<int, std::vector<int64_t>> places_of_stage;
@@ -111,7 +111,7 @@ Crossing crossing_of(std::vector<Reader> readers, const std::vector<LayerStage>&
     places_of_stage[reader.stage].push_back(static_cast<int64_t>(place));
     worker_of_stage[reader.stage] = reader.worker;
   }
-  for (const Reader& reader : crossing.readers) crossing.is_sent.push_back(stages.at(reader.layer).stage != made.stage);
+  for (const ValueReader& reader : crossing.readers) crossing.is_sent.push_back(stages.at(reader.layer).stage != made.stage);
   for (auto stage = places_of_stage.rbegin(); stage != places_of_stage.rend(); ++stage)
     if (stage->first != made.stage && worker_of_stage[stage->first] == made.worker) crossing.groups.push_back(stage->second);
   for (const auto& [stage, places] : places_of_stage)
@@ -132,7 +132,7 @@ void wrap(LayerGraph& model, size_t producer, const std::shared_ptr<Crossing>& c
     return value;
   });
   for (size_t place = 0; place < crossing->readers.size(); ++place) {
-    const Reader& reader = crossing->readers[place];
+    const ValueReader& reader = crossing->readers[place];
     model.replace_layer(reader.layer, nullptr,
                         [=, inner = model.layers()[reader.layer].function, input = reader.input](LayerGraph::Inputs in) {
                           in.at(input) = std::exchange(crossing->copies.at(place), at::Tensor());
