@@ -1,6 +1,6 @@
-// Evaluation. Rank r of p runs chunks r, r + p, ... of the samples; the sums of loss, errors, confusion counts, metrics and the most confident
-// mistakes are exchanged in one all-reduce (8 bytes each), with a second exchange for the average precision of labels. Text is sampled token by
-// token, each with a forward of the whole context.
+// Evaluation. Rank r of p runs chunks r, r + p, ... of the samples; the sums of loss, errors, confusion counts, metrics and the most
+// confident mistakes are exchanged in one all-reduce (8 bytes each), with a second exchange for the average precision of labels. Text is
+// sampled token by token, each with a forward of the whole context.
 #include "cohort/train/model/evaluate.h"
 
 #include <ATen/ops/cat.h>
