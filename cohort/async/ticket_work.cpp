@@ -8,12 +8,10 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
-#include "cohort/job/specs/small_specs.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
-#include "cohort/models/graph/step_context.h"
 #include "cohort/train/model/batch_tensors.h"
-#include "cohort/train/model/precision.h"
+#include "cohort/train/step/forward_backward.h"
 #include "cohort/train/step/loss_scaler.h"
 
 namespace cohort {
@@ -29,7 +27,6 @@ TicketWork::TicketWork(const Job& job, const DataSource& source, LayerGraph& mod
 
 TicketResult TicketWork::compute(const Ticket& ticket, double rate) {
   TicketResult result;
-  const int64_t count = ticket.num_samples();
   const std::vector<int64_t> samples = sampler_.samples(ticket.step, ticket.positions);
   source_.read(samples, batch_);
   augmentation_.apply(batch_, samples, ticket.step);
@@ -37,31 +34,27 @@ TicketResult TicketWork::compute(const Ticket& ticket, double rate) {
   torch::manual_seed(random_bits(job_.config.seed, ticket.step, ticket.share));
   const std::vector<at::Tensor> buffers_before = tensors_.copy_of_buffers();
   for (const NamedTensor& parameter : tensors_.trained) parameter.tensor.mutable_grad() = at::Tensor();
-  {
-    const StepContextScope context({job_.config.seed, ticket.step, ticket.positions.begin});
-    const auto with_teacher = [&](const at::Tensor& mean, const at::Tensor& logits) {
-      return teacher_->add_to(mean, logits, samples, tensors.input);
-    };
-    LossRules rules{.label_smoothing = label_smoothing_over_all(job_.config.label_smoothing, job_.config.label_smoothing_over,
-                                                                source_.shape().num_classes)};
-    if (teacher_) rules.add = with_teacher;
-    at::Tensor loss;
-    {
-      const AutocastScope autocast(job_.precision, c10::DeviceType::CPU);
-      loss = loss_of(model_, model_.forward(tensors.input), tensors.target,
-                     static_cast<double>(count) / static_cast<double>(ticket.global_samples), rules);
-    }
-    result.loss = loss.item<double>();
-    if (!std::isfinite(result.loss))
-      fail_not_finite(model_, concat("the loss of share ", ticket.share), result.loss, ticket.step, rate,
+  LossRules rules = loss_rules(job_.config, source_.shape());
+  if (teacher_)
+    rules.add = [&](const at::Tensor& mean, const at::Tensor& logits) { return teacher_->add_to(mean, logits, samples, tensors.input); };
+  const auto check_finite = [&](const at::Tensor& loss, double value) {
+    if (!std::isfinite(value))
+      fail_not_finite(model_, concat("the loss of share ", ticket.share), value, ticket.step, rate,
                       name_settings("), --warmup-steps, --clip-norm or a --remedy, or fewer workers: late gradients take smaller rates"),
                       first_not_finite(model_, tensors.input));
-    try {
-      loss.backward();
-    } catch (const c10::Error& error) {
-      if (!is_misfit(error)) throw;
-      fail(ErrorCode::kFailed, model_.title(), ": step ", ticket.step + 1, " failed in backward (", quote(error), ")");
-    }
+    return loss;
+  };
+  try {
+    result.loss = forward_backward(model_,
+                                   {tensors.input,
+                                    tensors.target,
+                                    static_cast<double>(ticket.num_samples()) / static_cast<double>(ticket.global_samples),
+                                    {job_.config.seed, ticket.step, ticket.positions.begin}},
+                                   rules, {.precision = job_.precision, .before_backward = check_finite});
+  } catch (const c10::Error& error) {
+    // Layers and the loss have said what they do not take, so this is backward.
+    if (!is_misfit(error)) throw;
+    fail(ErrorCode::kFailed, model_.title(), ": step ", ticket.step + 1, " failed in backward (", quote(error), ")");
   }
   for (const NamedTensor& parameter : tensors_.trained) {
     at::Tensor gradient = std::move(parameter.tensor.mutable_grad());

@@ -1,5 +1,5 @@
 #pragma once
-// Forward and backward of a ticket.
+// Computes the loss and gradients of a ticket, the work item of an asynchronous worker.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,15 +17,15 @@ namespace cohort {
 
 class LayerGraph;
 
-/// One thread. References must outlive it. The same bits for the same weights, buffers and ticket: random numbers hang on (seed, step,
-/// position in the global batch), those of LibTorch's generator on (seed, step, share).
+/// One thread. References must outlive it. Equal weights, buffers and tickets give equal bits: random numbers depend on (seed, step,
+/// position in the global batch), and those of LibTorch's generator on (seed, step, share).
 class TicketWork {
  public:
-  /// `teacher`: whose scores are a part of the loss, or null.
+  /// `teacher` adds its distillation loss; may be null.
   TicketWork(const Job& job, const DataSource& source, LayerGraph& model, const TeacherAnswers* teacher);
 
-  /// With the model's weights and buffers as they are, and leaves both so. Error(kFailed) for a loss that is not finite, with `rate` in the
-  /// advice.
+  /// Does not change the model's weights and buffers. Error(kFailed) for a loss that is not finite; the advice names the learning rate
+  /// `rate`.
   TicketResult compute(const Ticket& ticket, double rate);
 
  private:

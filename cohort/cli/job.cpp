@@ -7,7 +7,6 @@
 #include "cohort/base/text/log.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/comm/rendezvous/refusal.h"
-#include "cohort/train/check_run.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {
@@ -29,7 +28,6 @@ Job job_of(const Arguments& arguments) {
 
 int run_job(const Job& job, const std::function<int(const World&)>& body, std::string* failure) {
   const World world = world_from_environment();
-  check_run(job, is_text_data(job.config.data));
   if (world.launcher != "none") {
     if (world.size > 1) set_log_rank(world.rank);
     const auto told = [&](const World& here) {

@@ -125,29 +125,29 @@ int run_train(const Arguments& given) {
     if (found.is_done) return 0;
     arguments.config = found.config, before = found.before;
   }
-  arguments.config = resolved_config(arguments, goal);
-  Config& config = arguments.config;
-  const bool plans = config.layout == "auto";
-  if (plans && config.resume)
+  Config& asked = arguments.config;
+  asked = resolved_config(arguments, goal);
+  const bool plans = asked.layout == "auto";
+  if (plans && asked.resume)
     fail(ErrorCode::kBadInput, "--layout auto with --resume: a run that goes on is not planned anew; leave --layout out, or name one");
-  if (!config.virtual_time.empty() && (plans || !given.option("profile", "").empty()))
+  if (!asked.virtual_time.empty() && (plans || !given.option("profile", "").empty()))
     fail(ErrorCode::kBadInput, plans ? "--layout auto" : "--profile",
          " with --virtual is not supported: plans and forecasts are of real workers; ",
          plans ? "name a layout, as sync=async" : "leave it out");
-  if (plans) config.layout = "dp";  // What is wrong with the other options is said before anything is measured.
-  check_config(config);
+  if (plans) asked.layout = "dp";  // What is wrong with the other options is said before anything is measured.
+  check_config(asked);
   Job job = job_of(arguments);
-  config.device = job.config.device;
+  Config& config = job.config;  // From here on the only configuration.
   if (config.resume) options.changes = changes_between(before, config);
   const int most_ranks = is_alone ? std::max(1, plans ? config.workers : job.num_ranks()) : world_here.size;
   if (takes_folder) check_calibration_option(given.option("calibration", ""));
   if (takes_folder && !folder) folder = std::make_unique<RunFolder>(config);
-  if (folder) job.config.run = config.run = folder->path();
+  if (folder) config.run = folder->path();
   load_plugin(config);
   check_before_measuring(given, job, plans, most_ranks, is_alone);
   // Read before ranks are forked: once for all of them, and a bad file ends the command before anything is started.
   const DataSet data = open_data(config);
-  check_data(job, data);
+  plans ? check_data(job, data) : check_job(job, data);
   std::optional<ModelProfile> profile;
   if (!plans) profile = profile_of_run(given, config, most_ranks, data, world_here);
   if (plans) {
@@ -168,7 +168,7 @@ int run_train(const Arguments& given) {
       throw;
     }
     job = resolve(config, is_alone ? config.workers : world_here.size, job.one_host);
-    check_data(job, data);
+    check_job(job, data);
   }
   find_forecast(arguments, job, world_here, profile, options);
   if (is_alone && stop_requested()) {

@@ -1,5 +1,5 @@
 #pragma once
-// train() of trainer.h for what the command line and `verify` ask for besides.
+// train() with the options that only the command line, verify and auto-tuning use.
 
 #include "cohort/job/job.h"
 #include "cohort/run/trainer.h"
@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-/// As trainer.h says of its train().
+/// As train() of trainer.h, for a job that check_job() has passed.
 TrainResult train(const Job& job, const DataSet& data, const World& world, const TrainOptions& options = {});
 
 }  // namespace cohort

@@ -1,6 +1,5 @@
-// Checks what is asked, sets the run up, and gives it to who trains it: the loop of ranks in step, served workers, or the virtual clock.
+// Sets a run up and gives it to what trains it: the loop of ranks in step, served workers, or the virtual clock.
 #include "cohort/run/trainer.h"
-#include "cohort/train/train_result.h"
 
 #include <memory>
 #include <utility>
@@ -20,12 +19,6 @@ namespace cohort {
 TrainResult train(const Job& job, const DataSet& data, const World& world, const TrainOptions& options) {
   keep_freed_memory();
   catch_stop_signals();
-  // Those of verify() are pieces of a comparison: it has checked the whole.
-  if (options.reports) {
-    check_config(job.config);
-    check_run(job, data.train->shape().kind == DataShape::Kind::kText);
-    check_data(job, data);
-  }
   if (is_served(job.config, job.layout)) return train_served(job, data, world, options);
   RunSetup run(job, data, world, options);
   std::unique_ptr<VirtualTraining> virtual_workers;
@@ -33,7 +26,7 @@ TrainResult train(const Job& job, const DataSet& data, const World& world, const
   RunSaver saver(run);
   begin_run(run);
   RunReporter reporter(run, saver, clock_only_pace);
-  return virtual_workers ? virtual_workers->train(saver, reporter) : train_in_step(run, saver, reporter);
+  return virtual_workers ? virtual_workers->train(saver, reporter) : train_synchronously(run, saver, reporter);
 }
 
 TrainResult train(const Config& given, const DataSet& data, const World& world) {
@@ -48,7 +41,9 @@ TrainResult train(const Config& given, const DataSet& data, const World& world) 
   check_config(given);
   Config config = given;
   if (!data.name.empty()) config.data = data.name;
-  return train(resolve(config, world.size, world.local_size == world.size), data, world);
+  const Job job = resolve(config, world.size, world.local_size == world.size);
+  check_job(job, data);
+  return train(job, data, world);
 }
 
 }  // namespace cohort

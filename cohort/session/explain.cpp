@@ -68,7 +68,7 @@ ChangedWeights::ChangedWeights(const torch::nn::Module& module) {
     if (item.value().is_inference()) continue;  // Has no version.
     const int64_t version = item.value()._version();
     weights_.push_back({item.key(), item.value(), item.value().sizes().vec(), version, version});
-    // Where a layout gives the parameter other memory, and not other values in its own, LibTorch would see no change.
+    // LibTorch does not see a change if a layout only gives the parameter other memory.
     item.value().unsafeGetTensorImpl()->bump_version();
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What LibTorch's own errors leave out: in which call of ours, in which layer, with which tensors. Private to session/.
+// Adds context to LibTorch's errors: the call, the layer and the tensors. Private to session/.
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -12,33 +12,32 @@
 
 namespace cohort {
 
-/// Throws an Error that says `what`, then LibTorch's sentence: kBadInput, but kFailed where it is no fault of the program (no memory).
+/// Throws an Error with `what` and LibTorch's message: kBadInput, or kFailed if the program is not the cause (out of memory).
 [[noreturn]] void explain(const std::exception& error, const std::string& what);
 
-/// sequential.forward(input), and a layer that LibTorch will not run is named.
+/// sequential.forward(input) with errors that name the layer.
 at::Tensor forward_by_layers(torch::nn::SequentialImpl& sequential, const at::Tensor& input);
 
-/// The program's loss: one number, or Error(kBadInput).
+/// The program's loss. Error(kBadInput) unless it is one floating-point number with a gradient.
 at::Tensor checked_loss(const LossFunction& loss, const at::Tensor& output, const at::Tensor& target);
-/// Error(kBadInput) unless there is a row of the target for each of the input.
+/// Error(kBadInput) unless the target has as many rows as the input.
 void check_target(const at::Tensor& input, const at::Tensor& target);
 
-/// The weights that a Parallel is about to change: what a forward before that has kept for its backward is not theirs any more, and
-/// LibTorch refuses that backward under every layout.
+/// The weights that a Parallel replaces when it is made. LibTorch refuses a backward() of a forward before that; this explains its error.
 class ChangedWeights {
  public:
   ChangedWeights() = default;
   explicit ChangedWeights(const torch::nn::Module& module);
-  /// Once Parallel is made.
+  /// Called when Parallel is made.
   void look_again();
-  /// Whether LibTorch's text, of a backward() that failed, is about one of them; its name, or "".
+  /// The name of the weight that LibTorch's error of a failed backward() is about; "": none.
   std::string named_in(const std::string& text) const;
 
  private:
   struct Weight {
     std::string name;
     at::Tensor tensor;
-    std::vector<int64_t> sizes;  ///< Before it was divided.
+    std::vector<int64_t> sizes;  // Before it was divided.
     int64_t version, version_after;
   };
   std::vector<Weight> weights_;

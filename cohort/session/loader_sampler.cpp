@@ -4,7 +4,6 @@
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
-#include <string>
 
 #include "cohort/base/fail.h"
 
@@ -22,9 +21,9 @@ void LoaderSampler::reset(std::optional<size_t> new_size) {
   step_ = batch_size_ = 0;
 }
 
-/// The loader's batch size is not known earlier.
+/// Called with the first batch, when the loader's batch size is known.
 void LoaderSampler::begin_epoch(size_t batch_size) {
-  epoch_ = std::max<int64_t>(epoch_, options_.first_epoch);  // A sampler that nobody reset.
+  epoch_ = std::max<int64_t>(epoch_, options_.first_epoch);  // If reset() was not called.
   batch_size_ = static_cast<int64_t>(batch_size);
   const int64_t ranks = session_.num_shares(), last = num_samples_ % batch_size_;
   if (batch_size_ < ranks)
@@ -43,7 +42,7 @@ std::optional<LoaderRows> LoaderSampler::next(size_t batch_size) {
   if (batch_size_ == 0) begin_epoch(batch_size);
   if (static_cast<int64_t>(batch_size) != batch_size_)
     fail(ErrorCode::kBadInput, "LoaderSampler: a batch of ", batch_size, " in an epoch of batches of ", batch_size_);
-  // Called each time that the loader hands out a batch, whichever it reads now: what was said of the batch before no longer holds.
+  // The loader hands out another batch at each call, for which set_samples() was not called yet.
   const int64_t ranks = session_.num_shares(), last = options_.drop_last ? 0 : num_samples_ % batch_size_;
   session_.batch_was_taken(batch_size_ % ranks == 0 && last % ranks == 0);
   if (step_ == steps_per_epoch_) return std::nullopt;

@@ -1,9 +1,9 @@
-// The mean over the global batch: a rank's loss is the mean over its own n of N samples, so its gradient counts n p / N in the mean over p
-// replicas. A hook in front of each parameter's `.grad` multiplies by that where it is not 1, for every backward() with the samples that it
-// had. In a pipeline the loss of each micro-batch is multiplied.
+// The gradient of the mean over the global batch: a rank's loss is the mean over its own n of N samples, so its gradient has the weight
+// n p / N in the mean over p replicas. A hook on each parameter multiplies its gradient by a weight other than 1, for every backward() with
+// the samples of its loss. In a pipeline the loss of each micro-batch is multiplied.
 //
-// Between backward() and step() a rank has its part of the gradient at most, but for DataParallel's: it is hidden (operator_watch.h)
-// from the program, which would measure and change that part.
+// Between backward() and step() only DataParallel has whole gradients. Other engines have at most a part, which is hidden from the program
+// (operator_watch.h), since it would measure or change that part.
 #include "cohort/session/parallel.h"
 
 #include <ATen/ops/full.h>
@@ -13,10 +13,8 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/utils/clip_grad.h>
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/models/graph/layer_graph.h"
@@ -26,7 +24,7 @@
 namespace cohort {
 
 void Parallel::State::begin_backward(const torch::autograd::edge_list& roots) {
-  see_module();
+  update_hooks();
   if (in_pipeline) return;
   gradients.show();
   if (split) split->check_loss(roots);
@@ -41,7 +39,7 @@ void Parallel::State::end_backward() {
   if (split) split->check_loss_again();
 }
 
-/// What backwards in accumulate() have left comes to all ranks with a later one, or with step() where there was no other.
+/// Exchanges the gradients of backwards in accumulate(), if all backwards of the step were in it.
 void Parallel::State::begin_step(const char* call) {
   session.forget_batches();
   if (session.size() > 1 && was_held && has_exchanged)
@@ -55,7 +53,7 @@ void Parallel::State::begin_step(const char* call) {
   was_held = has_exchanged = false;
 }
 
-/// A tensor that no Parallel has would go its own way on each rank.
+/// Error(kBadInput) for parameters or gradients that are not exchanged, with which each rank would train its own.
 void Parallel::State::check_optimizer(const torch::optim::Optimizer& optimizer) {
   if (session.size() == 1) return;
   const int64_t num_exchanges = data_parallel->statistics().num_exchanges;
@@ -67,7 +65,7 @@ void Parallel::State::check_optimizer(const torch::optim::Optimizer& optimizer) 
              " that is in no module given to Parallel, so each rank would train its own; register it in the module, or give its module a "
              "Parallel too");
       const auto found = hooked.find(parameter.unsafeGetTensorImpl());
-      if (found == hooked.end()) continue;  // Of another Parallel.
+      if (found == hooked.end()) continue;  // It belongs to another Parallel.
       if (found->second == num_exchanges)
         fail(ErrorCode::kBadInput, "step(optimizer): a parameter of shape ", parameter.sizes(),
              " has a gradient that no backward() since its last step has exchanged (from autograd::grad()?), so each rank would apply its "
@@ -78,14 +76,14 @@ void Parallel::State::check_optimizer(const torch::optim::Optimizer& optimizer) 
   }
 }
 
-/// Of what this rank has of a gradient, clip_grad_norm_() would have another norm than that of the gradient. They are whole, and the
-/// program's to change, where DataParallel has exchanged them.
+/// Hides partial gradients, of which clip_grad_norm_() would compute a wrong norm. The program may change whole ones, which DataParallel
+/// has exchanged.
 void Parallel::State::hide_gradients() {
   if (!in_pipeline && (strategy || !data_parallel->is_sync())) gradients.hide();
 }
 
-/// Before each backward(): parameters that were registered or unfrozen since count by the samples, too.
-void Parallel::State::see_module() {
+/// Called before each backward(), to hook parameters that were registered or unfrozen since the last one.
+void Parallel::State::update_hooks() {
   if (session.size() == 1 || is_pipeline()) return;
   session.check_samples_told("backward()");
   session.check_one_batch("backward()");
@@ -102,14 +100,14 @@ void Parallel::State::explain_backward(const std::string& text) const {
          " is not what it was in forward: Parallel was made between them, and gave it rank 0's values; make Parallel before the loop");
 }
 
-/// Batch-norm statistics count by the samples, as gradients do. `part`: of this replica's samples.
+/// Weights batch-norm statistics by samples, as gradients. `part`: this rank's part of its replica's samples.
 void Parallel::State::set_buffer_share(double part) {
   const double share = part * session.loss_weight() / num_replicas();
   if (data_parallel) data_parallel->set_buffer_share(share);
   else strategy->set_buffer_share(share);
 }
 
-/// Gradients count by this rank's samples, where they go to `.grad`: what autograd::grad() returns is the program's own.
+/// Weights gradients by this rank's samples, but not those that autograd::grad() returns.
 void Parallel::State::hook_parameters() {
   if (session.size() == 1 || is_pipeline()) return;
   for (const NamedTensor& parameter : distinct_parameters(trained())) {
@@ -126,7 +124,7 @@ void Parallel::State::hook_parameters() {
   }
 }
 
-/// A gradient that came without a hook counted by ranks and not by samples. Not looked at where that is the same.
+/// Error(kBadInput) for a gradient without a hook, which was weighted by ranks and not by samples.
 void Parallel::State::check_hooks() {
   if (session.loss_weight() == 1) return;
   for (const NamedTensor& parameter : distinct_parameters(module)) {
@@ -138,7 +136,7 @@ void Parallel::State::check_hooks() {
   }
 }
 
-/// Its backward adds up the ranks' gradients inside the model, before any of them is weighted.
+/// Backward of batch norm adds the ranks' gradients inside the model, before hooks could weight them.
 void Parallel::State::refuse_uneven() {
   fail(ErrorCode::kBadInput,
        "Parallel with sync_batch_norm: ranks have different numbers of samples, and gradients that go through the statistics of all ranks "
@@ -151,15 +149,15 @@ void Parallel::State::check_own(const char* call) const {
        ": no optimizer was given to Parallel; give {.optimizer = torch::optim::SGDOptions(0.1)}, or call step(optimizer)");
 }
 
-/// All backwards since the last step were in accumulate(): their sum is exchanged now.
-void Parallel::State::exchange_what_waits() {
+/// If all backwards since the last step were in accumulate(), their sum is exchanged now.
+void Parallel::State::exchange_accumulated() {
   if (has_accumulated && data_parallel->statistics().num_exchanges == num_exchanges_before) data_parallel->exchange_without_backward();
   has_accumulated = false;
 }
 
-/// The rates that the ranks last announced, which came with this step's exchange.
+/// Checks that ranks have equal learning rates, by the sum that came with this step's exchange.
 void Parallel::State::check_rates() {
-  // Ranks with other parts do not exchange with this one.
+  // Ranks with other parts of the model are not in that exchange.
   double sum = has_parts() ? announced_rate : strategy->control_sum(kRateSlot);
   if (has_parts()) {
     const at::Tensor rates = at::full({1}, sum, at::kDouble);
@@ -187,7 +185,7 @@ StepOutcome Parallel::step(torch::optim::Optimizer& optimizer, const StepSetting
              : "");
   s.gradients.show();
   s.begin_step("step(optimizer)");
-  s.exchange_what_waits();
+  s.exchange_accumulated();
   s.check_optimizer(optimizer);
   s.check_hooks();
   StepOutcome outcome;
@@ -253,7 +251,7 @@ std::shared_ptr<void> Parallel::accumulate() {
     s.has_accumulated = true;
     return std::make_shared<NoSync>(*s.data_parallel);
   }
-  if (s.is_pipeline()) return std::make_shared<int>(0);  // step() exchanges the sum of all that came before it.
+  if (s.is_pipeline()) return std::make_shared<int>(0);  // step() exchanges the sum in any case.
   s.strategy->set_sync(false);
   s.holds = true;
   return {nullptr, [&s](void*) {
@@ -365,7 +363,7 @@ at::Tensor Parallel::State::forward(const at::Tensor& input) {
   if (auto* const graph = dynamic_cast<LayerGraph*>(&module)) return graph->forward(input);
   if (auto* const sequential = dynamic_cast<torch::nn::SequentialImpl*>(&module)) return forward_by_layers(*sequential, input);
   fail(ErrorCode::kBadInput, "forward(): ", module.name(),
-       " is no cohort::LayerGraph and no torch::nn::Sequential; call its own forward(), then backward()");
+       " is neither a cohort::LayerGraph nor a torch::nn::Sequential; call its own forward(), then backward()");
 }
 
 std::string Parallel::describe() const {

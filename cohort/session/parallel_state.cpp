@@ -1,6 +1,6 @@
-// Which engine does the work:
-//   dp, the program's own optimizer     DataParallel (mean over ranks) in front of it: weights and state whole on every rank
-//   dp, the optimizer given here        one copy of the weights a host where ranks share memory, else replicated
+// The engine by layout:
+//   dp, the program's own optimizer     DataParallel averages gradients; weights and optimizer state are whole on every rank
+//   dp, ParallelOptions::optimizer      one copy of the weights on a host whose ranks share memory, else replicated
 //   zero=1..3                           ZeroDataParallel
 //   pp, tp, recompute                   one of the last two, over the ranks that have the same part of the model (split_model.h)
 #include "cohort/session/parallel_state.h"
@@ -12,22 +12,17 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <utility>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/together.h"
-#include "cohort/job/layout.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/refusals.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
-#include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/train/model/checkpoint_pieces.h"
 
 namespace cohort {
@@ -63,11 +58,47 @@ Layout layout_of(const ParallelOptions& options, const Session& session) {
   return layout;
 }
 
-/// A second Parallel would find gradients hooked, and under zero=3 weights that are not there.
+/// Error for a module of another Parallel, which has hooked its gradients, and under zero=3 freed its weights.
 torch::nn::Module& of_no_other(torch::nn::Module& module) {
   for (const NamedTensor& parameter : distinct_parameters(module))
     if (parameter.tensor.requires_grad()) check_no_gradient_hook(parameter);
   return module;
+}
+
+namespace optim = torch::optim;
+
+UpdateRule adam_rule(UpdateRule::Kind kind, double beta1, double beta2, double eps, double weight_decay, bool amsgrad) {
+  if (amsgrad)
+    fail(ErrorCode::kBadInput,
+         "amsgrad: the optimizers of Cohort have no such variant; leave it out, or use LibTorch's optimizer under layout dp");
+  return {.kind = kind, .beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay};
+}
+
+FlatPiece whole(const std::string& name, const at::Tensor& tensor, std::vector<int64_t> shape) {
+  if (!tensor.is_contiguous()) fail(ErrorCode::kBadInput, name, " is not contiguous; checkpoints need it to be");
+  return {name, alias_of(tensor.detach(), 0, {tensor.numel()}), std::move(shape), 0};
+}
+
+/// The state of a parameter, made if it is missing.
+template <typename State>
+State& state_of(optim::Optimizer& optimizer, const at::Tensor& parameter) {
+  auto& held = optimizer.state()[parameter.unsafeGetTensorImpl()];
+  if (!held) held = std::make_unique<State>();
+  return static_cast<State&>(*held);
+}
+
+template <typename State>
+void add_adam(optim::Optimizer& optimizer, const NamedTensor& parameter, bool amsgrad, std::vector<FlatPiece>* pieces) {
+  if (amsgrad)
+    fail(ErrorCode::kBadInput,
+         "checkpoints of Parallel do not hold the state of amsgrad; save this optimizer with torch::save on the first rank");
+  State& state = state_of<State>(optimizer, parameter.tensor);
+  if (!state.exp_avg().defined()) state.exp_avg(at::zeros_like(parameter.tensor.detach()));
+  if (!state.exp_avg_sq().defined()) state.exp_avg_sq(at::zeros_like(parameter.tensor.detach()));
+  const std::string name = "optimizer/" + parameter.name;
+  pieces->push_back(whole(name + "/exp_avg", state.exp_avg(), parameter.tensor.sizes().vec()));
+  pieces->push_back(whole(name + "/exp_avg_sq", state.exp_avg_sq(), parameter.tensor.sizes().vec()));
+  pieces->push_back({name + "/step", at::full({1}, static_cast<float>(state.step()), at::kFloat), {}, 0});
 }
 
 }  // namespace
@@ -103,7 +134,7 @@ void Parallel::State::share_batch_norm() {
   if (group.size() > 1) {
     std::vector<int> all(session.size());
     std::iota(all.begin(), all.end(), 0);
-    group = group.split(all, "batch norm");  // Beside the gradients' own order.
+    group = group.split(all, "batch norm");  // Its exchanges are not in the order of those of gradients.
   }
   if (convert_sync_batch_norm(module, group) == 0)
     fail(ErrorCode::kBadInput, "Parallel with sync_batch_norm: ", module.name(),
@@ -125,46 +156,6 @@ void Parallel::State::make_strategy() {
   strategy->set_control(kRateSlot, static_cast<float>(learning_rate));
   announced_rate = learning_rate;
 }
-
-namespace {
-
-namespace optim = torch::optim;
-
-UpdateRule adam_rule(UpdateRule::Kind kind, double beta1, double beta2, double eps, double weight_decay, bool amsgrad) {
-  if (amsgrad)
-    fail(ErrorCode::kBadInput,
-         "amsgrad: the optimizers of Cohort have no such variant; leave it out, or use LibTorch's optimizer under layout dp");
-  return {.kind = kind, .beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay};
-}
-
-FlatPiece whole(const std::string& name, const at::Tensor& tensor, std::vector<int64_t> shape) {
-  if (!tensor.is_contiguous()) fail(ErrorCode::kBadInput, name, " is not contiguous; checkpoints need it to be");
-  return {name, alias_of(tensor.detach(), 0, {tensor.numel()}), std::move(shape), 0};
-}
-
-/// The state of one parameter, made where there is none.
-template <typename State>
-State& state_of(optim::Optimizer& optimizer, const at::Tensor& parameter) {
-  auto& held = optimizer.state()[parameter.unsafeGetTensorImpl()];
-  if (!held) held = std::make_unique<State>();
-  return static_cast<State&>(*held);
-}
-
-template <typename State>
-void add_adam(optim::Optimizer& optimizer, const NamedTensor& parameter, bool amsgrad, std::vector<FlatPiece>* pieces) {
-  if (amsgrad)
-    fail(ErrorCode::kBadInput,
-         "checkpoints of Parallel do not hold the state of amsgrad; save this optimizer with torch::save on the first rank");
-  State& state = state_of<State>(optimizer, parameter.tensor);
-  if (!state.exp_avg().defined()) state.exp_avg(at::zeros_like(parameter.tensor.detach()));
-  if (!state.exp_avg_sq().defined()) state.exp_avg_sq(at::zeros_like(parameter.tensor.detach()));
-  const std::string name = "optimizer/" + parameter.name;
-  pieces->push_back(whole(name + "/exp_avg", state.exp_avg(), parameter.tensor.sizes().vec()));
-  pieces->push_back(whole(name + "/exp_avg_sq", state.exp_avg_sq(), parameter.tensor.sizes().vec()));
-  pieces->push_back({name + "/step", at::full({1}, static_cast<float>(state.step()), at::kFloat), {}, 0});
-}
-
-}  // namespace
 
 UpdateRule update_rule_of(const OptimizerOptions& options, double* learning_rate) {
   if (const auto* sgd = std::get_if<optim::SGDOptions>(&options)) {
@@ -231,23 +222,9 @@ void optimizer_pieces_loaded(optim::Optimizer& optimizer, const std::vector<Flat
   }
 }
 
-// save() and load(): the same names, shapes and files as those of `cohort train`, whatever the layout.
+// save() and load() use the names, shapes and files of `cohort train`, whatever the layout.
 
-namespace {
-
-void check_piece(const Checkpoint& checkpoint, const ParameterPlaces& places, const FlatPiece& piece) {
-  const ParameterShard* const shard = places.shard_of(piece);
-  const bool is_there = checkpoint.has(piece.name);
-  if (is_there && checkpoint.shape(piece.name) == (shard ? shard->whole_shape : piece.shape) &&
-      checkpoint.dtype(piece.name) == dtype_of(piece))
-    return;
-  fail(ErrorCode::kBadInput, checkpoint.path(), is_there ? " has another shape or type of " : " does not have ", piece.name,
-       ", which this model or optimizer has");
-}
-
-}  // namespace
-
-/// What this rank writes, or reads.
+/// The pieces that this rank writes or reads.
 std::vector<FlatPiece> Parallel::State::pieces(bool saving, torch::optim::Optimizer* optimizer) {
   std::vector<FlatPiece> pieces;
   const bool saves_all = !saving || (split ? split->places().saves_buffers : session.is_first());
@@ -304,13 +281,13 @@ int64_t Parallel::load(const std::string& folder, torch::optim::Optimizer* optim
   if (path.empty()) return -1;
   int64_t step = 0;
   together(group, what, [&] {
-    const Checkpoint checkpoint = Checkpoint::open(path, /*verify_data=*/false);  // Rank 0 has verified it.
+    const Checkpoint checkpoint = Checkpoint::open(path, /*verify_data=*/false);  // Rank 0 has verified the data.
     step = checkpoint.step();
-    // What keys the masks of cohort::Dropout; `cohort train` counts steps.
+    // The key of the masks of cohort::Dropout, for which `cohort train` uses its steps.
     s.num_passes = s.num_passes_before = checkpoint.state().value("num_passes", step);
     const ParameterPlaces places = s.split ? s.split->places() : ParameterPlaces();
     std::vector<FlatPiece> pieces = s.pieces(/*saving=*/false, optimizer);
-    for (const FlatPiece& piece : pieces) check_piece(checkpoint, places, piece);  // All of them before the first is written.
+    for (const FlatPiece& piece : pieces) check_piece(checkpoint, places, piece);  // All of them before the first is read.
     for (FlatPiece& piece : pieces) read_piece(checkpoint, places, piece);
     if (optimizer) optimizer_pieces_loaded(*optimizer, pieces, distinct_parameters(s.module));
   });

@@ -1,6 +1,5 @@
 #pragma once
-// What stands behind Parallel: one of three engines, or of the parts of a cut model one of them; and the state of LibTorch's own optimizers
-// as checkpoints have it. Private to parallel*.cpp.
+// The implementation of Parallel, and LibTorch's optimizer states as pieces of checkpoints. Private to parallel*.cpp.
 
 #include <torch/optim/optimizer.h>
 
@@ -27,21 +26,18 @@
 
 namespace cohort {
 
-// The state of LibTorch's own optimizers under the names that checkpoints have, so that a training goes on with another optimizer object,
-// layout or number of ranks.
-
-/// The rule that LibTorch's options mean, and the learning rate in them. Error(kBadInput) for what ours does not do (amsgrad, dampening).
+/// The update rule and learning rate of LibTorch's options. Error(kBadInput) for unsupported ones (amsgrad, dampening).
 UpdateRule update_rule_of(const OptimizerOptions& options, double* learning_rate);
 
-/// "optimizer/PARAMETER/SLOT" of SGD with momentum, Adam and AdamW, as ShardOptimizer names them: whole tensors that alias the optimizer's
-/// own. State that it has not made yet is made, with zeros. Error(kBadInput) for another optimizer, and for a parameter that is not among
-/// `parameters`.
+/// The state of SGD with momentum, Adam and AdamW as pieces "optimizer/PARAMETER/SLOT" that alias its tensors, named as by ShardOptimizer,
+/// so that another optimizer, layout or number of ranks can load it. Missing state is made, with zeros. Error(kBadInput) for another
+/// optimizer, and for a parameter that is not in `parameters`.
 std::vector<FlatPiece> optimizer_pieces(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters);
-/// After values were read into them: LibTorch keeps the number of steps apart.
+/// Called after pieces were read, since LibTorch keeps the number of steps apart.
 void optimizer_pieces_loaded(torch::optim::Optimizer& optimizer, const std::vector<FlatPiece>& pieces,
                              const std::vector<NamedTensor>& parameters);
 
-/// Of the control numbers that travel with the gradients: the learning rate.
+/// The control number for the learning rate, which travels with the gradients.
 constexpr int kRateSlot = DataParallel::kNumControls - 1;
 
 struct Parallel::State {
@@ -50,11 +46,11 @@ struct Parallel::State {
   ParallelOptions options;
   Layout layout;
   double learning_rate = 0, announced_rate = 0;
-  std::unique_ptr<SplitModel> split;            ///< Where ranks have parts of the model, or it recomputes: the strategy trains those.
-  std::unique_ptr<DataParallel> data_parallel;  ///< Or
+  std::unique_ptr<SplitModel> split;            ///< If ranks have parts of the model, or it recomputes.
+  std::unique_ptr<DataParallel> data_parallel;  ///< Null if there is a strategy.
   std::unique_ptr<Strategy> strategy;
   std::vector<std::pair<at::Tensor, unsigned>> hooks;
-  std::unordered_map<const void*, int64_t> hooked;  ///< How many exchanges there had been at each parameter's last step(optimizer).
+  std::unordered_map<const void*, int64_t> hooked;  ///< By parameter: the number of exchanges at its last step(optimizer).
   std::optional<ModuleWatch> module_watch;
   ChangedWeights changed_weights;
   HiddenGradients gradients;
@@ -62,18 +58,18 @@ struct Parallel::State {
                                 .at_failure = [this](const std::string& text) { explain_backward(text); },
                                 .at_return = [this] { end_backward(); }}};
   int64_t num_exchanges_before = 0;
-  int64_t num_passes = 0, num_passes_before = 0;  ///< Calls of forward_backward(), ever and until the last step.
+  int64_t num_passes = 0, num_passes_before = 0;  ///< Calls of forward_backward(), in total and before the last step.
   bool has_accumulated = false, in_pipeline = false;
-  bool holds = false;          ///< accumulate() of a strategy lives.
+  bool holds = false;          ///< The object of accumulate() lives.
   bool was_held = false;       ///< The last backward() was in accumulate(),
-  bool has_exchanged = false;  ///< and one of this step was not.
+  bool has_exchanged = false;  ///< and an earlier one of this step was not.
 
   State(torch::nn::Module& module, const Session& session, ParallelOptions options);
   ~State() {
     for (auto& [tensor, position] : hooks) tensor.remove_hook(position);
     if (strategy) strategy->part_from_module();
   }
-  /// What is trained here.
+  /// The module or its part that this rank trains.
   torch::nn::Module& trained() { return split ? split->part() : module; }
   bool is_pipeline() const { return split && split->is_pipeline(); }
   bool has_parts() const { return split && !split->place().is_whole(); }
@@ -85,7 +81,7 @@ struct Parallel::State {
   void exchange_no_samples();
   void hook_parameters();
   void begin_backward(const torch::autograd::edge_list& roots);
-  void see_module();
+  void update_hooks();
   void hide_gradients();
   void end_backward();
   void begin_step(const char* call);
@@ -95,7 +91,7 @@ struct Parallel::State {
   void check_hooks();
   [[noreturn]] static void refuse_uneven();
   void check_own(const char* call) const;
-  void exchange_what_waits();
+  void exchange_accumulated();
   void check_rates();
   std::vector<FlatPiece> pieces(bool saving, torch::optim::Optimizer* optimizer);
 };

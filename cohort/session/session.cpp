@@ -6,11 +6,9 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -25,7 +23,7 @@
 namespace cohort {
 namespace {
 
-/// Takes `--name VALUE` or `--name=VALUE` out of the arguments; the last one counts.
+/// Removes `--name VALUE` and `--name=VALUE` from the arguments; the last one is used.
 bool take_option(int& argc, char** argv, const std::string& name, std::string* value) {
   bool found = false;
   for (int i = 1; i < argc;) {
@@ -45,22 +43,22 @@ bool take_option(int& argc, char** argv, const std::string& name, std::string* v
       continue;
     }
     if (value->empty()) fail(ErrorCode::kBadInput, name, " needs a value");
-    for (int j = i; j + taken <= argc; ++j) argv[j] = argv[j + taken];  // The null pointer at the end comes along.
+    for (int j = i; j + taken <= argc; ++j) argv[j] = argv[j + taken];  // Including the null pointer at the end.
     argc -= taken;
     found = true;
   }
   return found;
 }
 
-/// Whether one is the other but for two letters side by side: left out, too many, exchanged.
+/// True if the texts differ in at most two adjacent letters: missing, extra or swapped.
 bool is_slip(std::string_view text, std::string_view name) {
   while (!text.empty() && !name.empty() && text.front() == name.front()) text.remove_prefix(1), name.remove_prefix(1);
   while (!text.empty() && !name.empty() && text.back() == name.back()) text.remove_suffix(1), name.remove_suffix(1);
   return text.size() <= 2 && name.size() <= 2;
 }
 
-/// A program may have an option of almost the same name, so what looks like a slip of the finger is told and not refused.
-void tell_slips(int argc, char** argv) {
+/// Warns of probable typing errors; they may be options of the program.
+void warn_of_slips(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i], given = argument.substr(0, argument.find('='));
     if (given == "--") break;
@@ -83,17 +81,17 @@ struct Session::State {
   SessionOptions options;
   World world;
   Group group;
-  int share_index = 0, num_shares = 1, random_stream = 0;  ///< What Parallel says; before it, one share a rank.
+  int share_index = 0, num_shares = 1, random_stream = 0;  // Set by Parallel; before it, one share a rank.
   bool is_divided = false;
-  double weight = 1;       ///< Of the batch that was told last.
-  double loss_weight = 1;  ///< Of the one that backward() counts by: the last that was not divided for an evaluation (NoGradGuard).
-  int64_t num_rows = -1, other_rows = -1;  ///< Of batches since the last backward(): the last, and one that counts otherwise.
-  bool was_told = false;                   ///< Not for an evaluation, ever.
-  std::set<const void*> parameters;        ///< Of all modules given to Parallel.
+  double weight = 1;                       // Weight of the last batch.
+  double loss_weight = 1;                  // Weight for backward(): of the last batch that was not for an evaluation (NoGradGuard).
+  int64_t num_rows = -1, other_rows = -1;  // Rows of the last batch since backward(), and of one with another weight.
+  bool had_batch = false;                  // At least one batch was not for an evaluation.
+  std::set<const void*> parameters;        // Parameters of all modules given to Parallel.
   int64_t first_sample = 0;
-  bool loss_is_weighted = false;  ///< In backward().
+  bool loss_is_weighted = false;  // In backward().
   bool in_pipeline_loss = false;
-  bool wants_samples = false;  ///< A batch was taken of which nobody has said how many samples it has.
+  bool needs_samples = false;  // set_samples() must be called for the loader's batch.
 };
 
 Session::Session(const World& world, SessionOptions options) : state_(std::make_shared<State>()) {
@@ -145,9 +143,9 @@ void Session::set_samples(int64_t num_samples) {
   if (std::isnan(all)) fail(ErrorCode::kBadInput, "set_samples(): a rank has 0 samples or more; this one has ", num_samples);
   if (all == 0) fail(ErrorCode::kBadInput, "set_samples(): no rank has any samples");
   state_->weight = state_->loss_weight = mine * size() / all;
-  state_->was_told = true;
+  state_->had_batch = true;
   forget_batches();
-  state_->wants_samples = false;
+  state_->needs_samples = false;
 }
 
 Share Session::take_share(int64_t num_samples) {
@@ -158,18 +156,18 @@ Share Session::take_share(int64_t num_samples) {
     if (state_->num_rows >= 0 && state_->loss_weight != state_->weight) state_->other_rows = state_->num_rows;
     state_->num_rows = num_samples;
   }
-  if (at::GradMode::is_enabled() || !state_->was_told) state_->loss_weight = state_->weight;
-  state_->was_told |= at::GradMode::is_enabled();
+  if (at::GradMode::is_enabled() || !state_->had_batch) state_->loss_weight = state_->weight;
+  state_->had_batch |= at::GradMode::is_enabled();
   state_->first_sample = mine.begin;
-  state_->wants_samples = false;
+  state_->needs_samples = false;
   return mine;
 }
 
-/// Where nothing needs to be said, what was said of another loader's batches must not count on.
-void Session::batch_was_taken(bool is_even) { state_->wants_samples = size() > 1 && !(is_even && weight() == 1); }
+/// An even batch needs no set_samples(), unless another loader's batch has left a weight.
+void Session::batch_was_taken(bool is_even) { state_->needs_samples = size() > 1 && !(is_even && weight() == 1); }
 
 void Session::check_samples_told(const char* call) const {
-  if (state_->wants_samples)
+  if (state_->needs_samples)
     fail(ErrorCode::kBadInput, call,
          ": LoaderSampler's batches do not divide evenly by the ranks; call session.set_samples(batch.data.size(0)) after each batch that "
          "you take from the loader, and evaluate within a NoGradGuard");
@@ -230,13 +228,13 @@ void Session::seed_all(uint64_t purpose) { at::manual_seed(random_bits(seed(), 0
 void Session::seed_rank(uint64_t purpose) { at::manual_seed(random_bits(seed(), state_->random_stream + 1, purpose)); }
 
 Session init(int& argc, char** argv, SessionOptions options) {
-  World world = world_from_environment();  // First: from here on an uncaught Error ends with its line.
+  World world = world_from_environment();  // First, since it sets the handler of uncaught errors.
   std::string workers;
   take_option(argc, argv, "--layout", &options.layout);
   take_option(argc, argv, "--backend", &options.backend);
   const bool has_workers = take_option(argc, argv, "--workers", &workers);
   const int num_workers = has_workers ? num_workers_of(workers) : 1;
-  if (world.rank == 0) tell_slips(argc, argv);
+  if (world.rank == 0) warn_of_slips(argc, argv);
   if (world.launcher != "none") {
     if (has_workers && num_workers != world.size)
       fail(ErrorCode::kBadInput, "--workers ", workers, " under ", world.launcher, ", which started ", world.size,
@@ -244,7 +242,7 @@ Session init(int& argc, char** argv, SessionOptions options) {
   } else if (num_workers > 1) {
     world = become_ranks({.num_ranks = num_workers, .counts_steps = false});
   }
-  // Into a pipe or a file stdio writes when its buffer is full, in the middle of a line, where that of another rank would go on.
+  // Otherwise lines of several ranks would be mixed in a pipe or a file.
   if (world.size > 1) std::setvbuf(stdout, nullptr, _IOLBF, 0);
   return Session(world, std::move(options));
 }

@@ -1,3 +1,12 @@
+// Parallel over ranks that have parts of a model. The parts come from spread_model(), as in `cohort train`. In addition:
+//
+// - A Sequential is run by the program itself, so each child is replaced by a call of its layer of the graph: the divided one under tp, or
+// an
+//   error if another rank has it. Its parameters are then this rank's, under their old names.
+// - The program's own loss needs all classes: if tp divides them over ranks, the last layer gathers them. Cost: an all-gather of the output
+//   in forward, nothing in backward.
+// - A pipeline's micro-batches are equal runs of this rank's rows, each weighted by its part of them.
+// - Ranks that must be given the same rows compare hashes of up to 32 elements (16 bytes a check).
 #include "cohort/session/split_model.h"
 
 #include <ATen/ops/empty.h>
@@ -12,7 +21,6 @@
 #include <bit>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
@@ -20,10 +28,8 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/sampler.h"
 #include "cohort/models/registry.h"
-#include "cohort/parallel/common/agreement.h"
 #include "cohort/session/explain.h"
 #include "cohort/tensor/collective_ops.h"
-#include "cohort/train/step/parallelize.h"
 
 namespace cohort {
 
@@ -68,17 +74,9 @@ std::string LossGraph::weight_beside_output(const at::Tensor& loss) const {
   return loss.requires_grad() ? weight_beside_output({torch::autograd::impl::gradient_edge(loss)}) : "";
 }
 
-// The parts come from the code that `cohort train` cuts with (train/plan_stages, pipeline/model_part). What is added here:
-//
-// - A Sequential is run by the program itself, so each child is exchanged for a call of its layer of the graph: what tp made of it, or an
-//   error where another rank has it. Its parameters are then this rank's, under the names that they had.
-// - A loss of the program's own wants all classes: where tp leaves each rank some of them, the last layer gathers them. Cost: an all-gather
-//   of the output forward, nothing backward.
-// - A pipeline's micro-batches: row i of m of this rank's rows, each weighted by its part of them.
-
 namespace {
 
-/// What stands in a Sequential for a layer of the graph: a call of it, with its parameters and buffers.
+/// Replaces a child of a Sequential: a call of its layer of the graph, with its parameters and buffers.
 struct LayerCall : torch::nn::Module {
   LayerCall(std::shared_ptr<LayerGraph> model, size_t index)
       : torch::nn::Module(model->layers()[index].kind), graph(std::move(model)), layer(index) {
@@ -96,7 +94,7 @@ struct LayerCall : torch::nn::Module {
     if (const auto& inner = graph->layers()[layer].module) inner->train(on);
   }
   void save(torch::serialize::OutputArchive& archive) const override {
-    if (graph->is_part()) return graph->save(archive);  // Refused there.
+    if (graph->is_part()) return graph->save(archive);  // Throws.
     if (const auto& inner = graph->layers()[layer].module; inner && inner->is_serializable()) inner->save(archive);
   }
   void load(torch::serialize::InputArchive& archive) override {
@@ -114,7 +112,7 @@ struct LayerCall : torch::nn::Module {
   bool is_training_ = true;
 };
 
-/// Of a tensor's form and up to 32 elements of it.
+/// A hash of a tensor's shape and up to 32 of its elements.
 uint64_t hash_of(const at::Tensor& tensor) {
   const int64_t count = tensor.numel(), step = std::max<int64_t>(1, count / 32);
   uint64_t hash = random_bits(static_cast<uint64_t>(count), tensor.dim());
@@ -125,7 +123,7 @@ uint64_t hash_of(const at::Tensor& tensor) {
   return hash;
 }
 
-/// Collective: whether ranks have different numbers (of which 52 bits are looked at); the same answer on all.
+/// True on all ranks if they have different numbers (52 bits are compared). Collective.
 bool differs(Group group, uint64_t bits) {
   const auto number = static_cast<double>(bits % (uint64_t{1} << 52));
   const at::Tensor extremes = at::empty({2}, at::kDouble);
@@ -184,8 +182,7 @@ void SplitModel::make_replica() {
   whole_weights_ = std::make_unique<WeightCheck>(tensor, std::move(whole));
 }
 
-/// The output is made whole; without stages, where the program may call forward() and backward() itself, ranks compare what goes in at both
-/// ends.
+/// Makes the output whole. Without stages the program may call forward() and backward() itself, so ranks compare the inputs of both.
 void SplitModel::watch_ends() {
   const auto& layers = graph_->layers();
   const Group tensor = place().tensor();
@@ -221,13 +218,13 @@ void SplitModel::watch_ends() {
                         });
 }
 
-/// A backward() from before the first forward has gone through.
+/// A backward() without a forward of this Parallel has succeeded.
 void SplitModel::check_loss_again() { refuse_weight_in_loss(std::exchange(too_early_, {})); }
 
 void SplitModel::check_loss(const torch::autograd::edge_list& roots) {
   if (!loss_graph_) return;
   const std::string weight = loss_graph_->weight_beside_output(roots);
-  // Where there was no forward yet the loss may be of one from before Parallel, which LibTorch refuses, and we explain.
+  // Without a forward yet the loss may be from before Parallel was made, for which LibTorch throws an error that is explained.
   if (loss_graph_->has_output()) refuse_weight_in_loss(weight);
   else too_early_ = weight;
 }
@@ -260,7 +257,7 @@ void SplitModel::check(torch::nn::Module& module, const at::Tensor& example) con
   const std::string layout = to_text(layout_);
   if (!graph_)
     fail(ErrorCode::kBadInput, "layout ", layout, ": ", module.name(),
-         " is one module, whose layers nobody but its forward() knows; make it a torch::nn::Sequential or a cohort::LayerGraph, or use dp "
+         " is one module, whose layers only its forward() knows; make it a torch::nn::Sequential or a cohort::LayerGraph, or use dp "
          "or zero=1, 2, 3");
   for (const LayerGraph::Layer& layer : graph_->layers())
     if (std::dynamic_pointer_cast<LayerCall>(layer.module))
@@ -276,7 +273,7 @@ void SplitModel::check(torch::nn::Module& module, const at::Tensor& example) con
          "matter");
 }
 
-/// From here on the Sequential's own forward() is the graph's, and its parameters are those of this rank.
+/// Makes the Sequential's own forward() that of the graph, and its parameters those of this rank.
 void SplitModel::show_parts(torch::nn::Module& module) {
   auto* const sequential = dynamic_cast<torch::nn::SequentialImpl*>(&module);
   if (!sequential) return;
@@ -301,7 +298,7 @@ void SplitModel::describe(const StageAssignment& stages) {
   description_ = join(lines, "; ");
 }
 
-/// Statistics of fewer samples than the program's batch are another training, which is for the program to know.
+/// Notes that batch norm takes statistics over fewer samples than the batch, which is another training.
 void SplitModel::describe_batch_norm() {
   if (num_shares() * layout_.microbatches == 1) return;
   std::vector<std::string> norms;

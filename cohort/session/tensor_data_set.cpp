@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/data/tensors/tensor_data.h"
@@ -11,7 +10,7 @@
 namespace cohort {
 
 static NamedArray array_of_tensor(const char* name, const at::Tensor& tensor) {
-  if (!tensor.defined()) fail(ErrorCode::kBadInput, "tensor_data: ", name, " is no tensor");
+  if (!tensor.defined()) fail(ErrorCode::kBadInput, "tensor_data: ", name, " is an undefined tensor");
   const std::optional<DType> type = stored_type(tensor.scalar_type());
   if (!type)
     fail(ErrorCode::kBadInput, "tensor_data: ", name, " has the type ", at::toString(tensor.scalar_type()),

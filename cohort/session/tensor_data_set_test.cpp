@@ -58,7 +58,7 @@ TEST_CASE("tensor_data: numbers are a regression, bytes are pictures, settings a
 TEST_CASE("tensor_data: what does not fit is refused") {
   CHECK(error_of([] { tensor_data(at::rand({20, 2}), at::arange(19)); }) ==
         "tensor_data: inputs has 20 samples, and tensor_data: targets 19");
-  CHECK(error_of([] { tensor_data(at::Tensor(), at::arange(19)); }) == "tensor_data: inputs is no tensor");
+  CHECK(error_of([] { tensor_data(at::Tensor(), at::arange(19)); }) == "tensor_data: inputs is an undefined tensor");
   CHECK(error_of([] { tensor_data(at::complex(at::rand({3}), at::rand({3})), at::arange(3)); }).find("ComplexFloat") != std::string::npos);
   CHECK(error_of([] { tensor_data(at::rand({20, 2}), at::arange(20) - 1); }).find("sample 0 has the class -1") != std::string::npos);
   CHECK(error_of([] { tensor_data(at::rand({20, 2}), at::arange(20), {}, "colour=red"); }).find("colour") != std::string::npos);

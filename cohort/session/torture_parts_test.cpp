@@ -246,7 +246,7 @@ TEST_CASE("what a model in parts cannot do is said") {
     cases.push_back(session_case(name, program, error));
   };
   for (const char* layout : {"pp=2", "tp=2", "dp=2,recompute=all"})
-    add(concat("a module of one piece, ", layout), "is one module, whose layers nobody but its forward() knows", [=](Session& s) {
+    add(concat("a module of one piece, ", layout), "is one module, whose layers only its forward() knows", [=](Session& s) {
       Net net;
       Parallel(*net, s, {.layout = layout, .optimizer = optim::SGDOptions(0.1), .example = batch(8, 99)});
     });
@@ -366,7 +366,7 @@ TEST_CASE("what a model in parts cannot do is said") {
       parallel.step();
     }
   });
-  add("forward() of a module of one piece", "is no cohort::LayerGraph", [](Session& s) {
+  add("forward() of a module of one piece", "is neither a cohort::LayerGraph", [](Session& s) {
     Net net;
     Parallel parallel(*net, s);
     parallel.forward(batch(4, 0));

@@ -5,7 +5,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/nccl.h"
-#include "cohort/data/sampler.h"
 #include "cohort/job/refusals.h"
 #include "cohort/job/specs/batch_schedule.h"
 #include "cohort/job/specs/small_specs.h"
@@ -29,10 +28,10 @@ namespace {
 void check_schedule_name(const Layout& layout) {
   if (layout.pp == 1) return;
   if (layout.schedule.ends_with(".json")) check_schedule(read_schedule_file(layout.schedule));
-  else num_stages_of(layout.schedule, layout.pp);  // Refuses what is no schedule.
+  else num_stages_of(layout.schedule, layout.pp);  // Checks the name.
 }
 
-/// What the ranks would find too late to say it once. Touches no GPU: ranks are still to be forked.
+/// Touches no GPU, since ranks are not forked yet.
 void check_backend(const Config& config) {
   if (config.backend == "nccl" && !why_no_nccl().empty()) fail(ErrorCode::kBadInput, name_settings("--backend nccl: "), why_no_nccl());
 }
@@ -43,13 +42,13 @@ void check_faults(const Job& job) {
          job.num_ranks(), " is rank ", job.num_ranks() - 1);
 }
 
-/// The ranks know how many samples a model's norm keeps together; this is what no model can do.
+/// Conditions for every model; the ranks check those of a norm that keeps samples together.
 void check_batch(const Config& config, const Layout& layout) {
   const int num_shares = num_pipelines(layout);
   if (config.shares == "equal" && config.global_batch < num_shares)
     fail(ErrorCode::kBadInput, name_settings("--global-batch "), config.global_batch, " leaves some of ", num_shares,
          layout.is_model_parallel() ? " replicas" : " ranks", " without samples; use ", num_shares, " or more, or fewer workers");
-  // The last batch of an epoch may be smaller: pieces without samples are left out of it.
+  // The last batch of an epoch may be smaller, and then has fewer pieces.
   const int64_t pieces = int64_t{config.accumulate} * layout.microbatches;
   const int64_t least = (config.shares == "equal" ? num_shares : 1) * pieces;
   if (pieces > 1 && config.global_batch < least)
@@ -61,18 +60,17 @@ void check_batch(const Config& config, const Layout& layout) {
          name_settings(", more than it has samples; use fewer pieces, or --global-batch "), least, " or more");
 }
 
-/// What --virtual says beside the other settings.
 void check_virtual(const Job& job) {
   if (!job.clock) return;
   const VirtualSpec& spec = *job.clock;
   if (spec.workers > job.config.global_batch)
     fail(ErrorCode::kBadInput, name_settings("--virtual workers="), spec.workers, name_settings(" with --global-batch "),
          job.config.global_batch,
-         name_settings(": a step is cut into as many tickets as there are workers, each of a sample at least; use --global-batch "),
-         spec.workers, " or more, or fewer workers");
+         name_settings(": a step is divided into one work item of at least one sample for each worker; use --global-batch "), spec.workers,
+         " or more, or fewer workers");
 }
 
-/// Between exchanges workers have different weights, which nobody evaluates, saves or ends with.
+/// Between exchanges workers have different weights, which cannot be evaluated, saved or returned.
 void check_exchanges(const Job& job) {
   const Config& config = job.config;
   const int64_t every = steps_between_exchanges(job.layout.sync);
@@ -87,11 +85,11 @@ void check_exchanges(const Job& job) {
   }
 }
 
-/// One that can never be over would do nothing.
+/// Patience for more evaluations than the run has would do nothing.
 void check_patience(const Job& job, int64_t steps, int64_t num_samples) {
   const Config& config = job.config;
   if (config.patience == 0) return;
-  const int64_t epoch = up_to_exchange(job, sampler_of_run(job, num_samples).steps_per_epoch());
+  const int64_t epoch = round_up_to_exchange(job, run_sampler(job, num_samples).steps_per_epoch());
   const int64_t every = config.eval_every > 0 ? config.eval_every : epoch, evaluations = (steps + every - 1) / every;
   if (config.patience >= evaluations)
     fail(ErrorCode::kBadInput, name_settings("--patience "), config.patience, " would do nothing here: the run has ", evaluations,
@@ -99,7 +97,6 @@ void check_patience(const Job& job, int64_t steps, int64_t num_samples) {
          " steps), or leave it out");
 }
 
-/// Of exchanges that take place with a part of the workers.
 void check_quorum(const Job& job) {
   const SyncMode& sync = job.layout.sync;
   if (sync.quorum == 0) return;
@@ -117,13 +114,13 @@ double epochs_of(const Config& config) { return config.epochs > 0 ? config.epoch
 
 int64_t steps_of_epochs(const Job& job, int64_t num_samples) {
   const Config& config = job.config;
-  const Sampler sampler = sampler_of_run(job, num_samples);
+  const Sampler sampler = run_sampler(job, num_samples);
   if (!job.batch_stages.empty())
     return sampler.steps_until(static_cast<int64_t>(std::ceil(epochs_of(config) * static_cast<double>(num_samples))));
   return static_cast<int64_t>(std::ceil(epochs_of(config) * static_cast<double>(sampler.steps_per_epoch())));
 }
 
-/// One that is too large, or never comes.
+/// The batch must not outgrow the data, and must grow before the run ends.
 void check_batch_schedule(const Job& job, int64_t num_samples) {
   const Config& config = job.config;
   const std::vector<BatchStage>& stages = job.batch_stages;
@@ -139,17 +136,17 @@ void check_batch_schedule(const Job& job, int64_t num_samples) {
 
 }  // namespace
 
-Sampler sampler_of_run(const Job& job, int64_t num_samples) {
+Sampler run_sampler(const Job& job, int64_t num_samples) {
   return {num_samples, job.config.global_batch, job.config.seed, /*shuffle=*/true, Sampler::Batches::kWithinEpochs, job.batch_stages};
 }
 
-int64_t up_to_exchange(const Job& job, int64_t steps) {
+int64_t round_up_to_exchange(const Job& job, int64_t steps) {
   const int64_t every = steps_of_round(job.layout.sync);
   return (steps + every - 1) / every * every;
 }
 
 int64_t steps_of_run(const Job& job, int64_t num_samples) {
-  return job.config.steps > 0 ? job.config.steps : up_to_exchange(job, steps_of_epochs(job, num_samples));
+  return job.config.steps > 0 ? job.config.steps : round_up_to_exchange(job, steps_of_epochs(job, num_samples));
 }
 
 std::string rounded_steps_sentence(const Job& job, int64_t num_samples) {
@@ -162,7 +159,7 @@ std::string rounded_steps_sentence(const Job& job, int64_t num_samples) {
 
 void check_data(const Job& job, const DataSet& data) {
   label_smoothing_over_all(job.config.label_smoothing, job.config.label_smoothing_over,
-                           data.train->shape().num_classes);  // Refuses too much.
+                           data.train->shape().num_classes);  // Checks the limit.
   const Config& config = job.config;
   const int64_t num_samples = data.train->num_samples();
   if (config.global_batch > num_samples)
@@ -185,7 +182,7 @@ void check_data(const Job& job, const DataSet& data) {
          " or less, or leave it out");
   check_patience(job, steps, num_samples);
   check_teacher(config, data);
-  if (config.test_samples > 0 && !data.test)  // "all" of none is none.
+  if (config.test_samples > 0 && !data.test)  // "all" is valid without a test set.
     fail(ErrorCode::kBadInput, name_settings("--test-samples "), config.test_samples, ": ", config.data,
          " has no test set (docs/formats/data.md says which files are one); leave it out");
   for (const InjectedFault& fault : job.faults)
@@ -204,7 +201,7 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
          parameters.size(), name_settings(" are frozen; call requires_grad_(true) on those that are to train, or give another --model"));
   const auto check_types = [&](const std::vector<NamedTensor>& tensors, const char* what) {
     for (const NamedTensor& named : tensors)
-      if (!can_be_saved(named.tensor.scalar_type()))
+      if (!stored_type(named.tensor.scalar_type()))
         fail(ErrorCode::kBadInput, model.title(), ": the ", what, " ", named.name, " is ", describe_form(named.tensor),
              ", which no checkpoint could hold; keep it as real numbers (torch::view_as_real)");
   };
@@ -220,18 +217,18 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
 }
 
 void check_goal(const Job& job, LayerGraph& model, const DataSource& validation) {
-  named_metrics(job.config.metrics, validation.shape());  // Refuses what is none.
+  named_metrics(job.config.metrics, validation.shape());  // Checks the names.
   if (!job.config.metrics.empty() && model.loss() && !gives_scores(model, validation))
     fail(ErrorCode::kBadInput, name_settings("--metrics "), job.config.metrics, ": the output of ", job.config.model,
          validation.shape().regression ? " is not one number for each target"
          : validation.shape().labels   ? " is not one score for each label"
-                                       : " is no scores of classes",
+                                       : " does not have class scores",
          "; leave the option out");
   if (!model.loss() || !job.goal || (job.goal->metric != "val_error" && job.goal->metric != "val_precision") ||
       gives_scores(model, validation))
     return;
   fail(ErrorCode::kBadInput, name_settings("--goal "), job.config.goal, ": the output of ", job.config.model,
-       validation.shape().labels ? " is not one score for each label" : " is no scores of classes", ", so no ",
+       validation.shape().labels ? " is not one score for each label" : " does not have class scores", ", so no ",
        job.goal->metric == "val_error" ? "error" : "precision", " is known; use val_loss");
 }
 
@@ -252,6 +249,12 @@ void check_run(const Job& job, std::optional<bool> is_text) {
   check_backend(config);
   check_options(job.situation(is_text));
   check_devices(job.devices);
+}
+
+void check_job(const Job& job, const DataSet& data) {
+  check_config(job.config);  // With what its layout said of some settings.
+  check_data(job, data);
+  check_run(job, data.train->shape().kind == DataShape::Kind::kText);
 }
 
 }  // namespace cohort

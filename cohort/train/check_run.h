@@ -1,5 +1,5 @@
 #pragma once
-// Settings that contradict each other or would be ignored, found before any rank is started: one line and not one a rank.
+// Checks of a job before its ranks are started, so that an error is reported once: settings that contradict each other or would be ignored.
 
 #include <cstdint>
 #include <optional>
@@ -13,25 +13,25 @@ namespace cohort {
 
 class LayerGraph;
 
-/// Error(kBadInput). What depends on the model or the machine is found by the ranks. `is_text`: the kind of data; empty: not known yet.
+/// Error(kBadInput). The ranks check what depends on the model or the machine. `is_text`: the kind of data; empty: unknown.
 void check_run(const Job& job, std::optional<bool> is_text);
-/// Error(kBadInput) for a batch of more samples than there are, a limit of memory that not one of them fits into, and a fault in a step
-/// that never comes.
+/// Error(kBadInput) for settings that do not fit the data, such as a batch of more samples than there are.
 void check_data(const Job& job, const DataSet& data);
+/// Both, and check_config(), once the data are open: the last check before a training begins.
+void check_job(const Job& job, const DataSet& data);
 
-/// Error(kBadInput) for what this model cannot do: training without a weight, stages of one layer, and options of a loss that it does not
-/// have.
+/// Error(kBadInput) for a model without trained weights, stages of a single layer, and options of a loss that it does not have.
 void check_model(const Config& config, const Layout& layout, const LayerGraph& model);
-/// Error(kBadInput) for a goal of the error of a model whose output is no scores of classes; runs such a model once.
+/// Error(kBadInput) for a goal or metric that needs scores, with a model that does not output them; runs such a model once.
 void check_goal(const Job& job, LayerGraph& model, const DataSource& validation);
 
-/// Which samples each step of a run has; of its sizes alone where nobody asks for indices.
-Sampler sampler_of_run(const Job& job, int64_t num_samples);
-/// Optimizer steps that the job asks for; of epochs, up to the next exchange of workers that train by themselves in between.
+/// The sampler of a run; cheap if only sizes are read.
+Sampler run_sampler(const Job& job, int64_t num_samples);
+/// The optimizer steps of a run: --steps, or those of --epochs rounded up to an exchange of local steps.
 int64_t steps_of_run(const Job& job, int64_t num_samples);
-/// Where epochs alone would be fewer steps than steps_of_run(); else "".
+/// A note if steps_of_run() was rounded up; else "".
 std::string rounded_steps_sentence(const Job& job, int64_t num_samples);
-/// The same of any number of steps.
-int64_t up_to_exchange(const Job& job, int64_t steps);
+/// Rounds up to a multiple of the steps between exchanges.
+int64_t round_up_to_exchange(const Job& job, int64_t steps);
 
 }  // namespace cohort

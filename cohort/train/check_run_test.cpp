@@ -124,7 +124,7 @@ TEST_CASE("a model without a parameter that trains is refused, and a goal that i
   model.set_loss([](const at::Tensor& output, const at::Tensor&) { return output.mean(); });
   CHECK(of_goal() == "");
   model.add("mean", "mean", [](const LayerGraph::Inputs& in) { return in[0].mean(1); });
-  CHECK(of_goal().find("--goal val_error<0.1: the output of mine is no scores of classes") == 0);
+  CHECK(of_goal().find("--goal val_error<0.1: the output of mine does not have class scores") == 0);
   CHECK(model.is_training());
   config.goal = "val_loss<0.1";
   CHECK(of_goal() == "");

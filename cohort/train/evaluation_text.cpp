@@ -1,9 +1,6 @@
 #include "cohort/train/evaluation_text.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/base64.h"
@@ -34,7 +31,7 @@ std::string quality_text(const DataShape& shape, double error, double precision)
 namespace {
 
 constexpr int64_t kMostSamples = 500;
-constexpr double kAsBad = 0.98;  // Of the error of guessing.
+constexpr double kAsBad = 0.98;  // Relative to the error of guessing.
 
 std::string advice() {
   return name_settings(
@@ -42,7 +39,7 @@ std::string advice() {
       "--clip-norm 1, more --steps, or look whether inputs and targets belong together");
 }
 
-/// Of samples in any order a label's average precision is the share that has it. Most labels are rare, so the error says little of them.
+/// For samples in random order the average precision of a label is its frequency. Errors are not compared, since most labels are rare.
 Guessing guessing_of_labels(const Batch& batch, int64_t num_labels, double val_precision) {
   Guessing guessing;
   std::vector<double> with_label(static_cast<size_t>(num_labels));

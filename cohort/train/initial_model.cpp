@@ -33,7 +33,7 @@ namespace {
 constexpr const char* kModelPrefix = "model/";
 constexpr size_t kMostNames = 6;
 
-/// Of what `cohort compress` says of a file (docs/formats/compressed.md): one whose channels were pruned has plain tensors.
+/// True if the weights of a compressed file (docs/formats/compressed.md) are codes; a file with pruned channels has plain tensors.
 bool has_codes(const std::string& compressed) {
   const Json form = Json::parse(compressed, nullptr, /*allow_exceptions=*/false);
   const auto is_empty = [&](const char* key) {
@@ -42,7 +42,7 @@ bool has_codes(const std::string& compressed) {
   return !is_empty("layers") || !is_empty("tensors");
 }
 
-/// Tensors of a model by name, from one of the two kinds of files.
+/// The tensors of a checkpoint or a safetensors file, by the model's names.
 class Weights {
  public:
   explicit Weights(const std::string& given) {
@@ -68,7 +68,7 @@ class Weights {
   const std::vector<int64_t>& shape(const std::string& name) const {
     return file_ ? file_->find(name)->shape : checkpoint_->shape(kModelPrefix + name);
   }
-  /// What its outputs mean; empty where nobody says it, as in other programs' files.
+  /// The names of its outputs; empty if unknown, as in other programs' files.
   std::vector<std::string> class_names() const try {
     if (file_) {
       const auto data = file_->metadata().find("data");
@@ -82,7 +82,7 @@ class Weights {
   } catch (const Error&) {
     return {};
   }
-  /// As it is stored: files of other programs may have halves. Error(kBadInput) for a type that no tensor of a model has.
+  /// In its stored type. Error(kBadInput) for a type that no model's tensor has.
   at::Tensor read(const std::string& name) const {
     const DType type = file_ ? file_->find(name)->dtype : checkpoint_->dtype(kModelPrefix + name);
     const std::optional<at::ScalarType> torch_type = torch_type_of(static_cast<int>(type));
@@ -106,7 +106,7 @@ std::string listed(const std::vector<std::string>& names) {
   return join(first, ", ") + (names.size() > kMostNames ? concat(" and ", names.size() - kMostNames, " more") : "");
 }
 
-/// Differs where this model has one row or column for each output of its data, and nowhere else.
+/// True if the shapes differ only where this model has one row or column for each output.
 bool is_of_head(const std::vector<int64_t>& mine, const std::vector<int64_t>& theirs, int64_t num_outputs) {
   if (mine.size() != theirs.size()) return false;
   for (size_t d = 0; d < mine.size(); ++d)
@@ -114,7 +114,7 @@ bool is_of_head(const std::vector<int64_t>& mine, const std::vector<int64_t>& th
   return true;
 }
 
-/// Its own, or that of the same tensor under another name (tied weights); none where neither is there.
+/// The name itself, or an alias of it (tied weights); none if the file has neither.
 std::optional<std::string> name_in(const std::set<std::string>& there, const std::string& name,
                                    const std::map<std::string, std::string>& aliases) {
   if (there.contains(name)) return name;
@@ -123,7 +123,7 @@ std::optional<std::string> name_in(const std::set<std::string>& there, const std
   return std::nullopt;
 }
 
-/// A head that fits in size is kept; that its outputs now have other names is said.
+/// A note for a head that is kept although its outputs have other names.
 std::string other_classes(const std::vector<std::string>& theirs, const std::vector<std::string>& mine) {
   if (theirs.size() != mine.size()) return "";
   for (size_t i = 0; i < mine.size(); ++i)
@@ -145,7 +145,7 @@ std::string take_weights(LayerGraph& model, const Config& config, const DataShap
   int64_t num_taken = 0;
   for (const auto& [name, tensor] : tensors) {
     const std::optional<std::string> found = name_in(there, name, aliases);
-    if (!found && name.ends_with("num_batches_tracked")) continue;  // Nothing reads it, and few programs write it.
+    if (!found && name.ends_with("num_batches_tracked")) continue;  // It is never read, and few programs write it.
     if (!found)
       fail(ErrorCode::kBadInput, name_settings("--init-from: "), weights.where(), " has no tensor ", name, ", which model ", config.model,
            " has; it holds ", listed({there.begin(), there.end()}), "; give the model that it was made from (", name_settings("--model"),
@@ -174,7 +174,7 @@ std::string take_weights(LayerGraph& model, const Config& config, const DataShap
   return text;
 }
 
-/// A pattern names a tensor, or a layer with all that is in it.
+/// A pattern matches a tensor, or a layer with all of its tensors.
 bool matches(const std::string& pattern, const std::string& name) {
   for (size_t end = name.find('.');; end = name.find('.', end + 1)) {
     if (::fnmatch(pattern.c_str(), name.substr(0, end).c_str(), 0) == 0) return true;
@@ -209,18 +209,19 @@ std::string freeze(const LayerGraph& model, const Config& config) {
                 " parameters");
 }
 
-InitialModel made(const Config& config, const DataShape& shape, bool takes_weights) {
+}  // namespace
+
+InitialModel initial_model_without_weights(const Config& config, const DataShape& shape) {
   InitialModel out{.model = build_model(config.model, shape, config.seed), .taken = "", .frozen = ""};
   set_named_loss(*out.model, config.loss, shape);
-  if (takes_weights && !config.init_from.empty()) out.taken = take_weights(*out.model, config, shape);
   if (!config.freeze.empty()) out.frozen = freeze(*out.model, config);
   return out;
 }
 
-}  // namespace
-
-InitialModel initial_model(const Config& config, const DataShape& shape) { return made(config, shape, !config.resume); }
-
-InitialModel initial_model_without_weights(const Config& config, const DataShape& shape) { return made(config, shape, false); }
+InitialModel initial_model(const Config& config, const DataShape& shape) {
+  InitialModel out = initial_model_without_weights(config, shape);
+  if (!config.resume && !config.init_from.empty()) out.taken = take_weights(*out.model, config, shape);
+  return out;
+}
 
 }  // namespace cohort

@@ -1,3 +1,7 @@
+// The training loop of synchronous ranks. A step (training_step.h) takes this rank's share of the global batch from the loader, which reads
+// ahead. The loss and the stop request of each rank travel with the gradients, so all ranks report one loss and stop after the same step
+// without a message of their own. Then evaluation and checkpoint follow where they are due. With sync=local:H and diloco:H the steps
+// between two exchanges are each worker's own, and all of this is done after exchanges only.
 #include "cohort/train/loop.h"
 
 #include <algorithm>
@@ -12,7 +16,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
 #include "cohort/data/loader.h"
-#include "cohort/data/sampler.h"
 #include "cohort/data/source/split.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/advice/balance.h"
@@ -25,7 +28,7 @@ bool passes_multiple(int64_t from, int64_t to, int64_t every) { return every > 0
 
 AfterStep::AfterStep(RunSetup& run, RunSaver& saver, RunReporter& reporter) : run_(run), saver_(saver), reporter_(reporter) {
   result_.steps = saver.first_step();
-  // A run that had reached what it was for goes on only for something else.
+  // A run that ended with its goal or patience is over; one that ended with its steps may have got more of them.
   if (const std::string reason = saver.reason_to_end(); reason != "steps") result_.reason = reason;
   ends_ = !result_.reason.empty();
 }
@@ -42,10 +45,9 @@ void AfterStep::finish(int64_t from, const StepResult& step) {
     reporter_.step(before, false);
   }
   reporter_.step(step, last || step.stop);
-  look_for_folder();
+  check_folder();
   if (passes_multiple(from, to, run_.config.eval_every) || last) evaluate(to, last);
   reporter_.progress(step.metrics);
-  // Where several are true, what was asked for counts first.
   if (goal_is_reached(to)) result_.reason = "goal";
   else if (patience_is_over(to)) result_.reason = "patience";
   else if (last) result_.reason = "steps";
@@ -54,19 +56,20 @@ void AfterStep::finish(int64_t from, const StepResult& step) {
   if (ends_ || save_is_due(from, to)) saver_.save(to, ends_, reporter_);
 }
 
-/// Once a second, on the one who writes there: a run whose folder is elsewhere is ended by its next save (run_saver.h), which comes now.
-void AfterStep::look_for_folder() {
-  if (!run_.watched || steady_seconds() < next_look_) return;
-  next_look_ = steady_seconds() + 1;
+/// Checks once a second, on the rank that writes there. A run whose folder was moved ends with its next save (run_saver.h), which is due
+/// now.
+void AfterStep::check_folder() {
+  if (!run_.watched || steady_seconds() < next_check_seconds_) return;
+  next_check_seconds_ = steady_seconds() + 1;
   if (!run_.watched->moved_to()) return;
-  next_look_ = std::numeric_limits<double>::infinity();
+  next_check_seconds_ = std::numeric_limits<double>::infinity();
   log_warning(concat("the run's folder ", run_.config.run, " was moved or removed; the training ends"));
   request_stop();
 }
 
 void AfterStep::evaluate_at_end() {
   if (result_.interrupted) return;
-  if (result_.reason.empty()) result_.reason = "steps";  // They were made before a resume.
+  if (result_.reason.empty()) result_.reason = "steps";  // All were made before the resume.
   if (evaluated_step_ < 0) evaluate(result_.steps, true);
   if (!run_.options.reports || !run_.data.test || run_.config.test_samples == 0) return;
   const std::shared_ptr<const DataSource> test = first_samples(run_.data.test, run_.config.test_samples);
@@ -95,7 +98,7 @@ void AfterStep::evaluate(int64_t step, bool last) {
   result_.val_precision = evaluation.precision;
   result_.metrics = evaluation.metrics;
   reporter_.evaluation(step, evaluation);
-  // The sums are everybody's, so all ranks end here; what this step made of the weights is not saved.
+  // All ranks have the same sums, so all of them end here, and the weights of this step are not saved.
   run_.step->check_finite("the validation loss", evaluation.loss, std::max<int64_t>(1, step) - 1);
   is_better_ = saver_.evaluated({step, evaluation.loss, evaluation.error, evaluation.precision});
   if (!last) reporter_.note_evaluation();
@@ -103,7 +106,7 @@ void AfterStep::evaluate(int64_t step, bool last) {
 
 bool AfterStep::save_is_due(int64_t from, int64_t to) const {
   const int64_t every = run_.config.checkpoint_every;
-  if (run_.config.patience > 0 && evaluated_step_ == to && is_better_) return true;  // The one to come back to.
+  if (run_.config.patience > 0 && evaluated_step_ == to && is_better_) return true;  // The best one.
   return every == 0 ? evaluated_step_ == to : passes_multiple(from, to, every);
 }
 
@@ -111,7 +114,6 @@ bool AfterStep::patience_is_over(int64_t step) const {
   return run_.config.patience > 0 && evaluated_step_ == step && !is_better_ && saver_.best().evaluations_since() >= run_.config.patience;
 }
 
-/// By an evaluation of this very step.
 bool AfterStep::goal_is_reached(int64_t step) const {
   if (!run_.job.goal || evaluated_step_ != step) return false;
   std::map<std::string, double> metrics = result_.metrics;
@@ -120,14 +122,8 @@ bool AfterStep::goal_is_reached(int64_t step) const {
   return run_.job.goal->reached(metrics);
 }
 
-// The training loop. A step (training_step.h) takes this rank's share of the global batch from the loader, which reads ahead; the loss and
-// Ctrl-C of each rank travel with the gradients, so all ranks report one loss and stop after the same step without a message of their own.
-// Then evaluation and checkpoint where they are due. With sync=local:H and diloco:H the steps between two exchanges are each worker's own,
-// and all of this is done at exchanges alone.
-
 namespace {
 
-/// Ranks in lockstep: each step, or each round of steps that ends with an exchange, is one of all of them.
 class Loop {
  public:
   Loop(RunSetup& run, RunSaver& saver, RunReporter& reporter)
@@ -148,17 +144,16 @@ class Loop {
   RunSaver& saver_;
   RunReporter& reporter_;
   AfterStep after_;
-  std::unique_ptr<Balance> balance_;  // Null where shares stay as they are.
+  std::unique_ptr<Balance> balance_;  // Null for constant shares.
 };
 
-/// Faults that were asked for.
 void Loop::inject(int64_t number) const {
   if (number == run_.injection.kill_step) ::raise(SIGKILL);
   if (number == saver_.first_step() && run_.injection.pause_seconds > 0)
     std::this_thread::sleep_for(std::chrono::duration<double>(run_.injection.pause_seconds));
 }
 
-/// Gives faster ranks more samples, from a step on that nobody has read yet.
+/// Gives faster ranks more samples, from the first step that no loader can have read yet.
 void Loop::rebalance(Loader& loader, int64_t number, const StepRecord& metrics, int64_t num_samples) {
   if (!balance_) return;
   balance_->add_step(metrics.compute_seconds, num_samples);
@@ -176,7 +171,7 @@ void Loop::train_step(Loader& loader, int64_t number) {
   const StepResult step = run_.step->run(number, batch);
   const int64_t done = number + 1;
   if (run_.status) run_.status[run_.world.rank].last_step = done;
-  // Where workers train by themselves all else comes with their exchanges.
+  // With local steps everything else is done after exchanges.
   if (step.num_steps == 0) return loader.recycle(std::move(batch.batch));
   rebalance(loader, number, step.metrics, step.num_samples);
   loader.recycle(std::move(batch.batch));
@@ -198,6 +193,6 @@ TrainResult Loop::train() {
 
 }  // namespace
 
-TrainResult train_in_step(RunSetup& run, RunSaver& saver, RunReporter& reporter) { return Loop(run, saver, reporter).train(); }
+TrainResult train_synchronously(RunSetup& run, RunSaver& saver, RunReporter& reporter) { return Loop(run, saver, reporter).train(); }
 
 }  // namespace cohort

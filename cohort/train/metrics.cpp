@@ -10,10 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
@@ -31,7 +28,7 @@ namespace fs = std::filesystem;
 
 double wall_seconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-/// Keeps the lines of `path` that `keep` likes, by rename; what stands after the last line feed goes.
+/// Rewrites `path`, by rename, with the lines for which `keep` is true. A last line without a line feed is dropped.
 template <typename Keep>
 void keep_lines(const std::string& path, Keep keep) {
   std::ifstream in(path);
@@ -58,15 +55,15 @@ void keep_lines(const std::string& path, Keep keep) {
   }
 }
 
-/// Of lines at the end of a run; the next end has others.
-bool is_of_the_end(const std::string& event) {
+/// Records of the end of a run, which a resumed run writes again.
+bool is_end_record(const std::string& event) {
   static const std::set<std::string> names = {
       DoneRecord::kEvent,   InterruptedRecord::kEvent, RanksRecord::kEvent,  ConfusionRecord::kEvent,  MistakesRecord::kEvent,
       SampleRecord::kEvent, AsyncRecord::kEvent,       AdviceRecord::kEvent, SyncAdviceRecord::kEvent, WasteRecord::kEvent};
   return names.contains(event);
 }
 
-/// Returns the events of step `last_step` that were there. Its evaluation is dropped too where it `evaluates_again`.
+/// Returns the events that the file has of step `last_step`, whose evaluation is also dropped if the run `evaluates_again`.
 std::set<std::string> drop_lines_after(const fs::path& run, int64_t last_step, bool evaluates_again) {
   int64_t num_broken = 0;
   std::set<std::string> of_last_step;
@@ -76,7 +73,7 @@ std::set<std::string> drop_lines_after(const fs::path& run, int64_t last_step, b
     const std::string event = json.value("event", "");
     const bool has_step = json.contains("step") && json["step"].is_number_integer();
     if (has_step && json["step"].get<int64_t>() == last_step) of_last_step.insert(event);
-    if (is_of_the_end(event)) return false;
+    if (is_end_record(event)) return false;
     if (!has_step) return true;
     const auto step = json["step"].get<int64_t>();
     return step <= last_step && !(evaluates_again && step == last_step && event == EvalRecord::kEvent);
@@ -97,7 +94,6 @@ constexpr char kColumns[] =
     "val_error";
 constexpr char kPrecisionColumn[] = ",val_precision";
 
-/// "" for none.
 std::string first_line_of(const std::string& path) {
   std::string line;
   std::ifstream in(path);
@@ -107,12 +103,12 @@ std::string first_line_of(const std::string& path) {
 
 }  // namespace
 
-/// One of the outputs, and what it lacks.
+/// Counts what could not be written to an output.
 class Metrics::Output {
  public:
   Output(std::string name, std::string unit) : name_(std::move(name)), unit_(std::move(unit)) {}
 
-  /// After a write: "", or why it failed. Says when writing stops to work, and when it works again.
+  /// Called after a write with "" or the reason of its failure. Warns when writing begins to fail, and when it works again.
   void count(const std::string& problem) {
     if (problem.empty() && is_failing_) log_warning(concat(name_, " can be written again; it lacks ", missing_, " ", unit_));
     if (!problem.empty() && !is_failing_) log_warning(problem + "; the training goes on, and what cannot be written is left out");
@@ -147,19 +143,18 @@ struct Metrics::Outputs {
     if (!ok) std::clearerr(stdout);
   }
   void write_csv(const std::string& line) { csv.count(csv_file.append(line)); }
-  /// The line, after one that says how many could not be written before it: both or none.
+  /// Writes the line, and before it a record of the lines that could not be written: both or none.
   void write_jsonl(const std::string& line) {
     std::string text = line;
-    if (jsonl.missing() > told_missing) text = to_line(MissingLinesRecord{jsonl.missing() - told_missing}) + line;
+    if (jsonl.missing() > reported_missing) text = to_line(MissingLinesRecord{jsonl.missing() - reported_missing}) + line;
     const int reason = jsonl_file.append(text);
-    if (reason == 0) told_missing = jsonl.missing();
+    if (reason == 0) reported_missing = jsonl.missing();
     jsonl.count(reason);
   }
-  /// `write` returns whether anything was given to the system.
   template <typename Write>
   void write_events(Write write) {
     try {
-      if (write(tensorboard)) events.count("");
+      write(tensorboard);
     } catch (const Error& error) {
       events.count(error.what());
     }
@@ -167,7 +162,7 @@ struct Metrics::Outputs {
 
   AppendFile jsonl_file, csv_file;
   Output jsonl, csv, events, standard{name_settings("the lines of --json on stdout"), "lines"};
-  int64_t told_missing = 0;
+  int64_t reported_missing = 0;
   bool to_stdout;
   TensorBoardWriter tensorboard;
 };
@@ -231,7 +226,6 @@ void Metrics::mistakes(const MistakesRecord& mistakes) {
     for (const MistakeRecord& each : mistakes.pictures)
       writer.picture(concat("mistakes/", each.label, " taken for ", each.predicted, " (sample ", each.sample, ")"), mistakes.step,
                      from_base64(each.png).value_or(""), wall_seconds());
-    return false;
   });
 }
 
@@ -242,37 +236,32 @@ void Metrics::begin_session(const std::vector<std::pair<std::string, std::string
     else if (value == "true" || value == "false") parameters.push_back({name, value == "true"});
     else parameters.push_back({name, text_of_toml(value)});
   }
-  outputs_->write_events([&](TensorBoardWriter& writer) {
-    writer.begin_session(parameters, wall_seconds());
-    return false;
-  });
+  outputs_->write_events([&](TensorBoardWriter& writer) { writer.begin_session(parameters, wall_seconds()); });
 }
 
 void Metrics::end_session(bool succeeded) {
-  outputs_->write_events([&](TensorBoardWriter& writer) {
-    writer.end_session(succeeded, wall_seconds());
-    return false;
-  });
+  outputs_->write_events([&](TensorBoardWriter& writer) { writer.end_session(succeeded, wall_seconds()); });
 }
 
-/// Event files are not cut, so what an ended process wrote of the step with which this one began is there already.
+/// Event files are not truncated, so those of a resumed run already have the step at which it continues.
 bool Metrics::is_in_events(int64_t step, const char* event) const { return step == resume_step_ && were_there_.contains(event); }
 
 void Metrics::scalars(int64_t step, const std::vector<std::pair<const char*, double>>& values) {
   outputs_->write_events([&](TensorBoardWriter& writer) {
     for (const auto& [name, value] : values) writer.scalar(name, step, value, wall_seconds());
-    return false;
   });
 }
 
 void Metrics::flush() {
-  outputs_->write_events([](TensorBoardWriter& writer) { return writer.flush(); });
+  outputs_->write_events([this](TensorBoardWriter& writer) {
+    if (writer.flush()) outputs_->events.count("");  // Data reached the system.
+  });
 }
 
 std::string Metrics::finish() {
   flush();
   Outputs& out = *outputs_;
-  // A network file system may say only here that it has no room.
+  // A network file system may report a full disk only now.
   for (auto* const late : {&out.jsonl_file, &out.csv_file})
     if (const int reason = late->sync(); reason != 0)
       log_warning(concat("cannot write ", late->path(), ": ", std::generic_category().message(reason)));

@@ -1,7 +1,7 @@
 #pragma once
-// What a run reports: lines of JSON to metrics.jsonl and, with --json, to stdout; metrics.csv; TensorBoard events. Only rank 0 has one.
-// A disk that is full, for a moment or for good, does not end the training: what cannot be written is left out whole and counted, a warning
-// says so, and a line in metrics.jsonl as soon as it fits. What a line holds: cohort/record/.
+// Writes the records of a run (cohort/record/) on rank 0: JSON lines to metrics.jsonl and, with --json, to stdout; metrics.csv; TensorBoard
+// events. A full disk does not end the training: records that cannot be written are dropped whole and counted, with a warning, and with a
+// line in metrics.jsonl once it can be written again.
 
 #include <cstdint>
 #include <memory>
@@ -17,15 +17,15 @@ namespace cohort {
 /// The step at which a resumed run continues.
 struct ResumedAt {
   int64_t step = 0;              ///< 0: a new run.
-  bool evaluates_again = false;  ///< That step, because nothing is left to train: its evaluation is to stand there once.
+  bool evaluates_again = false;  ///< Nothing is left to train, so that step is evaluated again, and its old evaluation is dropped.
 };
 
 /// One thread. Lines are whole or absent.
 class Metrics {
  public:
-  /// Appends to the files of `run`; lines of steps after `resumed.step` (what a killed run left beyond its checkpoint) are dropped first,
-  /// those of an end, and a part of a line at the end. Error(kFailed) where the files cannot be opened. With `has_labels` metrics.csv has a
-  /// column val_precision, if it does not exist yet: one that does keeps its columns.
+  /// Appends to the files of `run`. First drops lines of steps after `resumed.step`, which a killed run wrote after its checkpoint, records
+  /// of an end, and an incomplete last line. Error(kFailed) if the files cannot be opened. With `has_labels` a new metrics.csv has a column
+  /// val_precision.
   Metrics(const std::string& run, const ResumedAt& resumed, bool to_stdout, bool has_labels);
   ~Metrics();
   Metrics(const Metrics&) = delete;
@@ -34,13 +34,13 @@ class Metrics {
   void evaluation(const EvalRecord& evaluation);
   void noise_scale(const NoiseRecord& noise);
   void mistakes(const MistakesRecord& mistakes);
-  /// For TensorBoard: the run's settings, as TOML writes them, and how the process ended.
+  /// For TensorBoard: the run's settings in TOML syntax, and how the process ended.
   void begin_session(const std::vector<std::pair<std::string, std::string>>& settings);
   void end_session(bool succeeded);
-  /// Any other event; `to_stdout_too` false for what only the report reads.
+  /// Any other record; those that only the report reads are not printed to stdout.
   void event(const RunEvent& event, bool to_stdout_too = true);
   void flush();
-  /// The last call: all is on the disk as far as it will be. Returns what is missing, as "metrics.jsonl lacks 3 lines", "" for nothing.
+  /// Called last. Returns what could not be written, as "metrics.jsonl lacks 3 lines", or "".
   std::string finish();
 
  private:
@@ -50,9 +50,9 @@ class Metrics {
   bool is_in_events(int64_t step, const char* event) const;
 
   std::unique_ptr<Outputs> outputs_;
-  bool has_precision_ = false;  // In metrics.csv.
+  bool has_precision_ = false;  // metrics.csv has the column val_precision.
   int64_t resume_step_;
-  std::set<std::string> were_there_;  // Events of that step, from the process before.
+  std::set<std::string> were_there_;  // Events of that step that the process before has written.
 };
 
 }  // namespace cohort

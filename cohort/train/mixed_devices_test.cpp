@@ -147,7 +147,7 @@ TEST_CASE("mixed devices: NCCL and compression are refused on all ranks alike") 
   for (const std::string& error : BackendRanks(2, RankKind::kThread).run([&](CollectiveBackend& self) {
          const int rank = self.getRank();
          const auto link = std::make_shared<DeviceLink>(DeviceLink{.device = test_device(0), .identity = "a"});
-         const auto none = link_of_device(parse_devices("cuda:0,cpu"), c10::Device(at::kCPU));
+         const auto none = make_device_link(parse_devices("cuda:0,cpu"), c10::Device(at::kCPU));
          Group group = Group::create(store, rank, 2, {.backend = "nccl", .timeout_seconds = 20, .device = rank == 0 ? link : none});
        }))
     CHECK(error == "backend nccl: rank 1: it computes on the CPU");
@@ -161,8 +161,8 @@ TEST_CASE("mixed devices: NCCL and compression are refused on all ranks alike") 
 TEST_CASE("devices of ranks: the CPU needs no link where all are on it, and GPUs are refused where LibTorch has none") {
   CHECK(device_of_rank(parse_devices("cpu"), World()).is_cpu());
   CHECK(device_of_rank(parse_devices("cuda:0,cpu"), World{.rank = 1, .size = 2, .local_rank = 1, .local_size = 2}).is_cpu());
-  CHECK(link_of_device(parse_devices("cpu,cpu"), c10::Device(at::kCPU)) == nullptr);
-  CHECK(link_of_device(parse_devices("cuda:0,cpu"), c10::Device(at::kCPU))->why_not == "it computes on the CPU");
+  CHECK(make_device_link(parse_devices("cpu,cpu"), c10::Device(at::kCPU)) == nullptr);
+  CHECK(make_device_link(parse_devices("cuda:0,cpu"), c10::Device(at::kCPU))->why_not == "it computes on the CPU");
   check_devices(parse_devices("cpu,cpu"));
   if (torch::cuda::is_available()) return;
   CHECK_THROWS_WITH_AS(device_of_rank(parse_devices("cuda:0,cpu"), World{.rank = 0, .size = 2, .local_size = 2}),

@@ -11,10 +11,8 @@
 #include <filesystem>
 #include <set>
 #include <system_error>
-#include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/file.h"
 #include "cohort/base/files/process_identity.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/log.h"
@@ -45,14 +43,14 @@ std::string default_run_folder(const Config& config) {
   return concat("runs/", config.model.substr(0, config.model.find(':')), "-", stamp);
 }
 
-/// Differs when the file was written or replaced.
+/// Changes when the file is written or replaced.
 std::string identity_of_file(const std::string& path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) return "";
   return concat(status.st_dev, " ", status.st_ino, " ", status.st_size);
 }
 
-/// Makes `path`, which must not be there, and those above it, and adds what it has made to `made`; false where it is there.
+/// Makes `path` and its parents, and adds the new folders to `made`; false if `path` exists.
 bool make_new_folder(const std::string& path, std::vector<std::string>& made) {
   std::vector<std::string> missing;
   std::error_code ignored;
@@ -69,21 +67,21 @@ bool make_new_folder(const std::string& path, std::vector<std::string>& made) {
   return true;
 }
 
-/// Ranks are processes of their own: of one that failed its sentence and its exit code are known.
+/// By the message, since a rank is another process, of which only message and exit code are known.
 std::string kind_of_failure(const std::string& cause) {
   const auto says = [&](const char* words) { return cause.find(words) != std::string::npos; };
   if (says("loss is not finite (")) return "diverged";
   return says("was killed by signal ") ? "killed" : "failed";
 }
 
-/// What a run leaves in its folder beside the lock, under its own name or that of its successor.
+/// Files and folders of a run beside the lock, also under their temporary names.
 bool is_of_a_run(const std::string& name) {
   static const std::set<std::string> kNames = {"config.toml", "plan.json",  "data.json",   "metrics.jsonl", "metrics.csv",
                                                "events",      "trace.json", "report.html", "checkpoints"};
   return kNames.contains(name.substr(0, name.find(".tmp.")));
 }
 
-/// Of a run that was killed while it began there may be less than metrics. A config.toml may be a user's own.
+/// A run that was killed early may have no metrics yet. A config.toml may be the user's own file.
 bool holds_part_of_run(const std::string& path) {
   if (holds_run(path)) return true;
   const std::string ours = whole_toml(Config());
@@ -97,13 +95,11 @@ bool holds_part_of_run(const std::string& path) {
   return false;
 }
 
-bool holds_checkpoint_of_run(const std::string& path) { return holds_checkpoint(path + "/checkpoints"); }
-
-/// Refuses where `config` does not say what is to be done with what is there.
+/// Error(kBadInput) if `config` does not say what to do with the existing content.
 void check_holds_run(const Config& config, const std::string& path) {
   if (config.resume_auto) return;
   if (config.resume && !holds_run(path)) fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " holds no run");
-  if (!config.resume && holds_run(path) && !holds_checkpoint_of_run(path))
+  if (!config.resume && holds_run(path) && !holds_checkpoint(path + "/checkpoints"))
     fail(ErrorCode::kBadInput, name_settings("--run "), path,
          name_settings(
              " holds a run that saved no checkpoint, so it can not go on; remove it, begin it anew with --resume=auto, or give another "
@@ -113,15 +109,14 @@ void check_holds_run(const Config& config, const std::string& path) {
          name_settings(" already holds a run; add --resume to go on with it, or give another folder"));
 }
 
-/// A run is not put among files of somebody else, some of which would be written over.
+/// Error(kBadInput) for other files in the folder, some of which a run could overwrite.
 void check_holds_nothing_else(const std::string& path) {
   std::vector<std::string> names;
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
     const std::string name = entry.path().filename().string();
-    const bool is_left = is_of_a_run(name) && name.find(".tmp.") != std::string::npos;  // By a kill: it goes.
-    // Of another process that starts now.
-    const bool is_probe = name.starts_with(kProbePrefix);
+    const bool is_left = is_of_a_run(name) && name.find(".tmp.") != std::string::npos;  // Left by a killed process.
+    const bool is_probe = name.starts_with(kProbePrefix);                               // From another process that is starting.
     if (name != kLockName + 1 && !is_left && !is_probe) names.push_back(name);
   }
   if (names.empty()) return;
@@ -132,13 +127,12 @@ void check_holds_nothing_else(const std::string& path) {
        count > names.size() ? ", ..." : "", "), and a run has a folder of its own; give a new name");
 }
 
-/// What the trainer writes into checkpoints/ beside the checkpoints themselves.
 bool is_beside_checkpoints(const std::string& name) {
   const std::string first = name.substr(0, name.find(".tmp."));
   return parse_checkpoint_folder_name(name) || first == kLatestName || first == kBestName;
 }
 
-/// Whatever it is called: a start removes no checkpoint. What a dead process had not yet given its name does not count.
+/// A new run never removes a checkpoint, whatever its name. One that a dead process had not completed does not count.
 void check_holds_no_manifest(const std::string& path) {
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
     if (entry.path().filename() != kManifestName) continue;
@@ -150,8 +144,8 @@ void check_holds_no_manifest(const std::string& path) {
   }
 }
 
-/// Takes away what a training left that was ended before its first checkpoint, all but the lock. Nothing, and a refusal, where there is
-/// anything else, or where checkpoints are missing that were saved.
+/// Removes the files of a run that ended before its first checkpoint, except the lock. Error(kBadInput) if there are other files, or if
+/// saved checkpoints are missing.
 void clear_run_without_checkpoint(const std::string& path) {
   const auto check_names = [&](const std::string& folder, const auto& is_of_a_run) {
     std::error_code is_missing;
@@ -192,7 +186,7 @@ void RunFolder::make(const Config& config) {
     return;
   }
   path_ = config.run;
-  if (config.resume) check_holds_run(config, path_);  // Looked at again under the lock; here so that none is made.
+  if (config.resume) check_holds_run(config, path_);  // Before a folder is made; checked again under the lock.
   check_writable_folder(path_);
   make_new_folder(path_, made_);
 }
@@ -209,12 +203,12 @@ RunFolder::RunFolder(const Config& config) {
       try {
         lock();
       } catch (const Error&) {
-        // Whoever had made the folder was refused and took it away again.
+        // The process that had made the folder failed and removed it again.
         if (tries == 3 || fs::exists(path_)) throw;
       }
     }
     check_holds_run(config, path_);
-    goes_on_ = config.resume || (config.resume_auto && holds_checkpoint_of_run(path_));
+    goes_on_ = config.resume || (config.resume_auto && holds_checkpoint(path_ + "/checkpoints"));
     if (config.resume_auto && !goes_on_ && holds_part_of_run(path_)) clear_run_without_checkpoint(path_);
     if (!goes_on_) check_holds_nothing_else(path_);
   } catch (...) {
@@ -230,7 +224,7 @@ RunFolder::~RunFolder() { give_back(); }
 
 void RunFolder::give_back() noexcept {
   lock_.reset();
-  for (auto made = made_.rbegin(); made != made_.rend(); ++made) ::rmdir(made->c_str());  // Fails where anything is in it, as it should.
+  for (auto made = made_.rbegin(); made != made_.rend(); ++made) ::rmdir(made->c_str());  // Fails if it is not empty.
 }
 
 void RunFolder::record_failure(int exit_code, const std::string& cause, bool to_stdout) const noexcept {
@@ -245,7 +239,7 @@ void RunFolder::record_failure(int exit_code, const std::string& cause, bool to_
   const std::string identity = identity_of_file(metrics);
   if (identity.empty() || identity == metrics_before_) return;
   whatever_happens([&] {
-    cut_torn_line(metrics);  // Of a rank that was killed while it wrote.
+    cut_torn_line(metrics);  // A rank may have been killed while writing.
     const std::string line =
         to_line(FailureRecord{.exit_code = exit_code, .cause = cause, .ended = utc_now(), .run = path_, .reason = kind_of_failure(cause)});
     if (to_stdout) {
@@ -266,7 +260,7 @@ std::optional<std::string> WatchedFolder::moved_to() const {
     return ::stat(path, &named) == 0 && named.st_dev == held.st_dev && named.st_ino == held.st_ino;
   };
   if (::fstat(folder_.get(), &held) != 0 || is_held(path_.c_str())) return std::nullopt;
-  if (std::error_code reason; !fs::exists(path_, reason) && reason) return std::nullopt;  // A server that does not answer.
+  if (std::error_code reason; !fs::exists(path_, reason) && reason) return std::nullopt;  // A file server that does not answer.
   std::error_code unknown;
   const std::string now = fs::read_symlink(concat("/proc/self/fd/", folder_.get()), unknown).string();
   return !unknown && is_held(now.c_str()) ? now : "";

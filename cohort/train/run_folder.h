@@ -1,5 +1,5 @@
 #pragma once
-// The folder that a run is written to, and who may write it: one job at a time.
+// The folder of a run, which one job at a time may write.
 
 #include <memory>
 #include <optional>
@@ -12,28 +12,28 @@
 
 namespace cohort {
 
-/// Whether `folder` holds a run: metrics or checkpoints.
+/// True if `folder` has metrics or checkpoints of a run.
 bool holds_run(const std::string& folder);
 
-/// A run's folder while a job works on it: locked (RUN/run.lock) from before anybody looks what is in it until the job has ended. One
-/// process of a job has it: the launcher, or rank 0 of another one's launch.
+/// Locks a run's folder (RUN/run.lock) before its content is read, until the job has ended. Held by one process of a job: the one that
+/// starts its ranks, or rank 0 under another launcher.
 class RunFolder {
  public:
-  /// Takes config.run, for a new run or, with config.resume, one to go on with; where it is empty, a new runs/MODEL-YYYYMMDD-HHMMSS, with
-  /// -2, -3 ... where that is taken; with config.resume_auto, an existing run if it has a checkpoint, else a new one, which replaces
-  /// what a run left that ended before its first checkpoint. Makes the folder, durably. Error(kBadInput) where another process has it, a
-  /// new run would meet an old one, there is no run to resume, or the folder is not writable.
+  /// Takes config.run for a new run, with config.resume for an existing one, and with config.resume_auto for an existing one that has a
+  /// checkpoint, else for a new one, which replaces files of a run that ended before its first checkpoint. If config.run is empty, makes
+  /// runs/MODEL-YYYYMMDD-HHMMSS, with -2, -3 ... if that exists. Makes the folder durably. Error(kBadInput) if another process holds it, a
+  /// new run would overwrite an old one, there is no run to resume, or the folder is not writable.
   explicit RunFolder(const Config& config);
-  /// Gives it back; a folder that was made here and is still empty goes.
+  /// Unlocks it, and removes a folder that was made here and is still empty.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  /// Whether what is there is gone on with; else the run is new.
+  /// True if an existing run is resumed.
   bool goes_on() const { return goes_on_; }
-  /// The last thing that a job does which failed: a line in metrics.jsonl (and, with `to_stdout`, on stdout), and report.html. Nothing
-  /// where the job had not begun to train: what was refused changes nothing. Never throws.
+  /// Called last by a job that failed: writes a line to metrics.jsonl (and, with `to_stdout`, to stdout), and report.html. Does nothing if
+  /// the job had not begun to train. Never throws.
   void record_failure(int exit_code, const std::string& cause, bool to_stdout) const noexcept;
 
  private:
@@ -45,14 +45,14 @@ class RunFolder {
   std::vector<std::string> made_;  // Folders that were not there, the outermost first.
   bool goes_on_ = false;
   std::unique_ptr<FolderLock> lock_;
-  std::string metrics_before_;  // Which file metrics.jsonl was, and how long, when the folder was taken.
+  std::string metrics_before_;  // Identity and size of metrics.jsonl when the folder was taken.
 };
 
-/// The folder of a run that trains, for who may meet it at another place later, or nowhere.
+/// Detects that the folder of a run was moved or removed while it trains.
 class WatchedFolder {
  public:
   explicit WatchedFolder(const std::string& path);
-  /// Nothing while it is at its path, or where nobody can say; else where it is now, "" for a folder that was removed.
+  /// None while the folder is at its path, or if that is unknown; else its new path, or "" for a removed folder.
   std::optional<std::string> moved_to() const;
 
  private:
@@ -60,7 +60,7 @@ class WatchedFolder {
   UniqueDescriptor folder_;
 };
 
-/// config.toml of config.run: of a new run once its layout is known to fit, of one that goes on once its checkpoint is.
+/// Writes config.toml of config.run, once layout and checkpoint are known to fit.
 void write_run_config(const Config& config);
 
 }  // namespace cohort

@@ -14,17 +14,17 @@
 namespace cohort {
 namespace {
 
-/// What this run trains, in the planner's words.
+/// This run as a candidate of the planner.
 Candidate candidate_of(const RunSetup& run) {
   Candidate candidate{.layout = run.job.layout, .stages = run.parallel.plan.stages, .recompute = run.parallel.plan.recompute};
   candidate.layout.accumulate = std::max(1, run.config.accumulate);
   candidate.layout.precision = run.config.precision;
-  // Those that are balanced while it trains begin equal.
+  // Shares that are balanced while it trains begin equal.
   candidate.layout.shares = run.job.shares.automatic || run.config.shares == "equal" ? "" : run.config.shares;
   return candidate;
 }
 
-/// A plan with one layout in it, the one that was asked for.
+/// A plan with the layout of the run as its only candidate.
 Plan plan_of(const ForecastSource& source, Candidate candidate, const StepForecast& forecast) {
   Plan plan;
   plan.request.problem = *source.problem;
@@ -60,7 +60,7 @@ int64_t peak_of(const std::vector<RankRecord>& ranks) {
 }  // namespace
 
 void check_profile(const ForecastSource& source, const LayerGraph& model) {
-  if (!source.problem || !source.plan.is_null()) return;  // A plan's profile was measured on this very model.
+  if (!source.problem || !source.plan.is_null()) return;  // A plan's profile is of this model.
   const std::vector<ProfiledLayer>& layers = source.problem->profile.layers;
   const std::vector<LayerGraph::Layer>& own = model.layers();
   for (size_t i = 0; i < std::max(layers.size(), own.size()); ++i) {
@@ -116,10 +116,10 @@ std::string outcome_sentence(const ForecastRecord& forecast, double measured) {
   return concat(text, is_inside ? ", inside" : ", outside", " of its interval");
 }
 
-void keep_error(const RunSetup& run, double measured_step_seconds, int64_t num_steps, const std::vector<RankRecord>& ranks) {
+void append_forecast_error(const RunSetup& run, double measured_step_seconds, int64_t num_steps, const std::vector<RankRecord>& ranks) {
   const ForecastSource& source = run.options.forecast;
   if (!run.forecast || source.calibration_file.empty() || !source.is_of_here || num_steps < kLeastStepsThatCount) return;
-  if (!run.config.inject.empty() || run.noise) return;  // Slowed down on purpose, or by what is measured beside it.
+  if (!run.config.inject.empty() || run.noise) return;  // Not at its normal speed.
   const std::string failure =
       append_calibration(source.calibration_file, {.model = run.config.model,
                                                    .parameters = run.parallel.num_parameters,

@@ -1,6 +1,5 @@
 #pragma once
-// What a run's step was expected to cost, and what becomes of it: an event of metrics, plan.json, a line for the next forecast's interval,
-// lanes of trace.json.
+// The forecast of a run's step, for its metrics, plan.json and trace.json, and its error, which calibrates the next forecast's interval.
 
 #include <optional>
 #include <string>
@@ -15,37 +14,34 @@
 namespace cohort {
 
 struct RunSetup;
-struct TrainResult;
 class LayerGraph;
 
-/// What TrainOptions say of the forecast: one of the two, or neither.
+/// Where the forecast comes from: a profile, a plan, or neither.
 struct ForecastSource {
-  std::string name;                    ///< "--profile FILE": how the run calls it.
-  std::optional<PlanProblem> problem;  ///< What is trained is forecast from this profile of the machine, on rank 0.
-  Json plan;                           ///< Else the forecast of this plan.json stands; null: none.
-  bool is_of_here = false;             ///< Made from measurements of this machine, so its error says something of the next.
-  std::string calibration_file;        ///< Where that error goes; "": nowhere.
+  std::string name;                    ///< For messages: "--profile FILE".
+  std::optional<PlanProblem> problem;  ///< With a profile of this machine, from which rank 0 forecasts the run.
+  Json plan;                           ///< Otherwise the plan.json whose forecast is used; null: none.
+  bool is_of_here = false;             ///< Measured on this machine, so that its error can be used for calibration.
+  std::string calibration_file;        ///< The error is appended to it; "": nowhere.
 };
 
 struct RunForecast {
   ForecastRecord record;
-  Timeline timeline;  ///< Of one pass through the pipeline; empty where there is none.
+  Timeline timeline;  ///< One pass through the pipeline; empty without one.
   Json plan;          ///< plan.json.
 };
 
-/// Error(kBadInput) where the profile is of other layers than the model's.
+/// Error(kBadInput) if the profile has other layers than the model.
 void check_profile(const ForecastSource& source, const LayerGraph& model);
 
-/// Of the run as it was set up: its own cut and recomputed layers. Collective where the source has a problem; only rank 0 gets one. Error
-/// on all ranks: kBadInput where the profile has nothing for this layout or precision.
+/// Forecasts the run as it was set up, on rank 0. Collective if the source has a problem. Error(kBadInput) on all ranks if the profile does
+/// not have this layout or precision.
 std::optional<RunForecast> make_forecast(RunSetup& run);
 
-/// "forecast: a step takes ..."
 std::string forecast_sentence(const ForecastRecord& forecast);
-/// "a step took ..., inside the forecast's interval".
 std::string outcome_sentence(const ForecastRecord& forecast, double measured_step_seconds);
 
-/// Appends the forecast's error to the calibration file, where it has one and the run says something: long enough, at its own speed.
-void keep_error(const RunSetup& run, double measured_step_seconds, int64_t num_steps, const std::vector<RankRecord>& ranks);
+/// Appends the forecast's error to the calibration file, if the run was long enough and not slowed down by a fault or a measurement.
+void append_forecast_error(const RunSetup& run, double measured_step_seconds, int64_t num_steps, const std::vector<RankRecord>& ranks);
 
 }  // namespace cohort

@@ -6,8 +6,6 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <string>
 #include <vector>
 
 #include "cohort/base/fail.h"
@@ -29,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostBytes = 1 << 20;
 
-/// "" for a file that is not there.
+/// The content; "" for a missing file.
 std::string text_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kMostBytes, '\0');
@@ -44,7 +42,7 @@ std::vector<std::string> words_of_process() {
   return split(text, '\0');
 }
 
-/// Whoever calls train() from a main of its own has settings that are members.
+/// False for a program whose main() calls train() itself, where settings are members of Config.
 bool has_verbs() { return name_settings("--resume").starts_with('-'); }
 
 std::string train_command(const std::string& run_folder, const std::string& rest) {
@@ -58,11 +56,28 @@ bool is_commit(const std::string& text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isxdigit(c) != 0; });
 }
 
-/// Of a line "HASH refs/heads/main" of packed-refs.
+/// The hash of a reference in packed-refs, whose lines are "HASH refs/heads/main".
 std::string packed(const fs::path& git, const std::string& name) {
   for (const std::string& line : split(text_of(git / "packed-refs"), '\n'))
     if (line.ends_with(" " + name)) return line.substr(0, line.find(' '));
   return "";
+}
+
+PartRecord part_record(const RunSetup& run, double exchange_seconds) {
+  const auto place = [](int index, int size) { return concat(index + 1, " of ", size); };
+  const ModelPart& held = *run.parallel.part;
+  const MeshPoint& here = held.here();
+  PartRecord part{.data = place(here.data, held.mesh().data_size(here.pipe)),
+                  .pipe = place(here.pipe, held.mesh().pipe_size()),
+                  .tensor = place(here.tensor, held.mesh().tensor_size())};
+  for (const LayerGraph::Layer& layer : run.model->layers())
+    if (layer.function) part.layers.push_back(layer.name);
+  if (const PipelineRunner* const pipeline = run.parallel.part->pipeline()) {
+    part.stages.assign(pipeline->own_stages().begin(), pipeline->own_stages().end());
+    part.waited_seconds = exchange_seconds;
+    part.most_kept_micro_batches = pipeline->statistics().most_kept;
+  }
+  return part;
 }
 
 }  // namespace
@@ -91,7 +106,7 @@ std::string commit_of(const std::string& folder) {
     place = place.parent_path();
   }
   fs::path git = place / ".git";
-  if (fs::is_regular_file(git, error)) {  // A work tree beside the first one, or a submodule, says where its folder is.
+  if (fs::is_regular_file(git, error)) {  // In a submodule or second work tree .git is a file with a link.
     const std::string link = trim(text_of(git));
     if (!link.starts_with("gitdir: ")) return "";
     git = place / link.substr(8);
@@ -106,27 +121,6 @@ std::string commit_of(const std::string& folder) {
   const std::string found = packed(shared, name);
   return is_commit(found) ? found : "";
 }
-
-namespace {
-
-PartRecord part_record(const RunSetup& run, double exchange_seconds) {
-  const auto place = [](int index, int size) { return concat(index + 1, " of ", size); };
-  const ModelPart& held = *run.parallel.part;
-  const MeshPoint& here = held.here();
-  PartRecord part{.data = place(here.data, held.mesh().data_size(here.pipe)),
-                  .pipe = place(here.pipe, held.mesh().pipe_size()),
-                  .tensor = place(here.tensor, held.mesh().tensor_size())};
-  for (const LayerGraph::Layer& layer : run.model->layers())
-    if (layer.function) part.layers.push_back(layer.name);
-  if (const PipelineRunner* const pipeline = run.parallel.part->pipeline()) {
-    part.stages.assign(pipeline->own_stages().begin(), pipeline->own_stages().end());
-    part.waited_seconds = exchange_seconds;
-    part.most_kept_micro_batches = pipeline->statistics().most_kept;
-  }
-  return part;
-}
-
-}  // namespace
 
 StartRecord start_record(const RunSetup& run) {
   StartRecord start{

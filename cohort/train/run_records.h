@@ -1,5 +1,5 @@
 #pragma once
-// What a run is and where it comes from, and what each of its ranks has and did, as lines of metrics.jsonl.
+// Records of a run's start and of its ranks, and the commands that resume and reproduce it.
 
 #include <string>
 
@@ -9,26 +9,22 @@
 
 namespace cohort {
 
-// So that somebody can make the run again or go on with it: the command that was typed, the program's own name, the commit of the folder
-// that it was typed in.
-
-/// This process's words, quoted for a shell; "" where the system does not tell.
+/// The command line of this process, quoted for a shell; "" if it is unknown.
 std::string command_of_process();
 
-/// "PROGRAM train RUN/config.toml --resume", with the name of the program that runs; for one whose main calls train() itself, what to set.
+/// "PROGRAM train RUN/config.toml --resume"; for a program whose main() calls train() itself the settings that resume.
 std::string resume_command(const std::string& run_folder);
-/// "PROGRAM train RUN/config.toml --run RUN-again": the same training once more; "" for a program whose main calls train() itself.
+/// "PROGRAM train RUN/config.toml --run RUN-again"; "" for a program whose main() calls train() itself.
 std::string reproduce_command(const std::string& run_folder);
 
-/// The commit that the git working tree around `folder` stands at, in hex digits; "" where there is none, or it cannot be read. Whether
-/// files were changed since is not asked.
+/// The commit of the git working tree around `folder`, in hex digits; "" if there is none. Changed files are not considered.
 std::string commit_of(const std::string& folder);
 
 StartRecord start_record(const RunSetup& run);
 
-/// Of this rank: `totals`, its samples and seconds, with its place, its memory and its part of the model.
+/// Adds this rank's host, memory and part of the model to its `totals` of samples and seconds.
 RankRecord rank_record(const RunSetup& run, const RankRecord& totals);
-/// `mine` of every rank, in rank order. Collective.
+/// The records of all ranks, in rank order. Collective.
 RanksRecord gather_ranks(Group& group, const RankRecord& mine);
 
 }  // namespace cohort

@@ -27,21 +27,17 @@
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/report/report.h"
 #include "cohort/runlog/run_trace.h"
-#include "cohort/train/advice/run_advice.h"
-#include "cohort/train/evaluation_text.h"
 #include "cohort/train/run_folder.h"
 #include "cohort/train/run_records.h"
 #include "cohort/train/step/parallelize.h"
-#include "cohort/train/train_options.h"
-#include "cohort/train/train_result.h"
 #include "cohort/world/process.h"
 
 namespace cohort {
 namespace {
 
-constexpr int64_t kStepsThatTell = 100;  // Or an epoch.
+constexpr int64_t kLeastStepsToJudge = 100;  // Or an epoch.
 
-/// The model that the checkpoint just written holds, for what one rank does alone.
+/// The whole model, read from the checkpoint just written, for a rank that holds only a part of it.
 std::shared_ptr<LayerGraph> whole_model(const RunSetup& run) {
   at::NoGradGuard no_grad;
   std::shared_ptr<LayerGraph> model = build_model(run.config.model, run.data.train->shape(), run.config.seed);
@@ -52,7 +48,7 @@ std::shared_ptr<LayerGraph> whole_model(const RunSetup& run) {
   return model;
 }
 
-/// What means something in this run, as its config.toml has it.
+/// The settings that have an effect in this run, as its config.toml writes them.
 std::vector<std::pair<std::string, std::string>> settings_of_session(const Config& config) {
   const Config lasting = lasting_config(config);
   const Situation situation = situation_of(lasting);
@@ -74,6 +70,20 @@ RunReporter::RunReporter(RunSetup& run, const RunSaver& saver, PaceOfSync pace)
 
 void RunReporter::start() {
   if (!run_.reports_here()) return;
+  write_start();
+  if (run_.config.serve != Config::kNotServed) serve();
+  progress_->note(start_sentence());
+  if (std::getenv(kThreadsSleepVariable) && at::get_num_threads() > 1)
+    progress_->note("other programs were running at the start: threads wait for one another asleep (OMP_WAIT_POLICY=passive)");
+  note_data();
+  if (run_.forecast) log_info(forecast_sentence(run_.forecast->record));
+  if (run_.config.json) return;
+  if (run_.job.layout.tp > 1) progress_->note(describe(run_.parallel.division, run_.job.layout));
+  if (const std::string& table = run_.parallel.plan.table; !table.empty())
+    progress_->note(table.substr(0, table.find_last_not_of('\n') + 1));
+}
+
+void RunReporter::write_start() {
   metrics_->event(start_record(run_));
   metrics_->begin_session(settings_of_session(run_.config));
   if (run_.config.resume) metrics_->event(ResumeRecord{saver_.first_step(), saver_.loaded(), saver_.load_seconds()});
@@ -84,24 +94,19 @@ void RunReporter::start() {
   if (run_.forecast) metrics_->event(run_.forecast->record);
   if (!run_.parallel.plan.pipeline.stages.empty()) metrics_->event(run_.parallel.plan.pipeline, /*to_stdout_too=*/false);
   metrics_->flush();
-  if (run_.config.serve != Config::kNotServed) serve();
-  progress_->note(concat("training ", run_.config.model, " (", with_commas(run_.parallel.num_parameters), " parameters) on ",
-                         run_.config.data, " (", with_commas(run_.data.train->num_samples()), " samples), ", run_.num_workers(),
-                         run_.num_workers() == 1 ? " worker" : " workers", ", ", run_.total_steps, " steps of ", run_.config.global_batch,
-                         " samples", run_.config.batch_schedule.empty() ? "" : concat(", growing by ", run_.config.batch_schedule), ", ",
-                         run_.config.optimizer, " with learning rate ", run_.config.lr,
-                         run_.config.weight_decay > 0 ? concat(" and weight decay ", run_.config.weight_decay) : "",
-                         run_.config.resume ? concat(", going on after step ", saver_.first_step()) : ""));
-  if (std::getenv(kThreadsSleepVariable) && at::get_num_threads() > 1)
-    progress_->note("other programs were running at the start: threads wait for one another asleep (OMP_WAIT_POLICY=passive)");
-  tell_data();
-  if (run_.forecast) log_info(forecast_sentence(run_.forecast->record));
-  if (!run_.config.json && run_.job.layout.tp > 1) progress_->note(describe(run_.parallel.division, run_.job.layout));
-  if (!run_.config.json && !run_.parallel.plan.table.empty())
-    progress_->note(run_.parallel.plan.table.substr(0, run_.parallel.plan.table.find_last_not_of('\n') + 1));
 }
 
-/// On stderr whatever COHORT_LOG says: without its address the page is of no use.
+std::string RunReporter::start_sentence() const {
+  const Config& config = run_.config;
+  return concat("training ", config.model, " (", with_commas(run_.parallel.num_parameters), " parameters) on ", config.data, " (",
+                with_commas(run_.data.train->num_samples()), " samples), ", run_.num_workers(),
+                run_.num_workers() == 1 ? " worker" : " workers", ", ", run_.total_steps, " steps of ", config.global_batch, " samples",
+                config.batch_schedule.empty() ? "" : concat(", growing by ", config.batch_schedule), ", ", config.optimizer,
+                " with learning rate ", config.lr, config.weight_decay > 0 ? concat(" and weight decay ", config.weight_decay) : "",
+                config.resume ? concat(", going on after step ", saver_.first_step()) : "");
+}
+
+/// Printed to stderr whatever COHORT_LOG says: without its address the page is of no use.
 void RunReporter::serve() {
   live_ = std::make_unique<report::LiveReport>(run_.config.run, run_.config.serve);
   const int port = live_->port();
@@ -109,23 +114,23 @@ void RunReporter::serve() {
                live_->address().c_str(), port, port, printable(run_.world.host).c_str());
 }
 
-/// How a table's columns were taken; what --skip-bad left out, the first few by name.
-void RunReporter::tell_data() const {
+/// Notes how a table's columns were read, and warns of samples that --skip-bad left out, with the first few by name.
+void RunReporter::note_data() const {
   if (const std::string text = columns_text(run_.data.train->describe()); !text.empty()) progress_->note(text);
-  constexpr size_t kMostNamed = 3;
+  constexpr size_t kMaxNamed = 3;
   const SkippedData& skipped = run_.data.skipped;
   if (skipped.count == 0) return;
-  log_warning(concat(
-      with_commas(skipped.count), skipped.count == 1 ? " picture or row was" : " pictures or rows were", " left out",
-      name_settings(" (--skip-bad): "),
-      join({skipped.first.begin(), skipped.first.begin() + static_cast<std::ptrdiff_t>(std::min(kMostNamed, skipped.first.size()))}, "; "),
-      skipped.count > static_cast<int64_t>(kMostNamed) ? "; and others, of which metrics.jsonl names more" : ""));
+  const std::vector<std::string> named(skipped.first.begin(),
+                                       skipped.first.begin() + static_cast<std::ptrdiff_t>(std::min(kMaxNamed, skipped.first.size())));
+  log_warning(concat(with_commas(skipped.count), skipped.count == 1 ? " picture or row was" : " pictures or rows were", " left out",
+                     name_settings(" (--skip-bad): "), join(named, "; "),
+                     skipped.count > static_cast<int64_t>(kMaxNamed) ? "; and others, of which metrics.jsonl names more" : ""));
 }
 
-/// Once. A dynamic scale learns from the first overflows, so they are its own business; a fixed one does not.
-void RunReporter::tell_skipped(int64_t step) {
-  if (skip_is_told_ || run_.config.loss_scale == 0 || !run_.reports_here()) return;
-  skip_is_told_ = true;
+/// Warns once. A dynamic scale finds its value by the first overflows, which are therefore no news; a fixed one does not.
+void RunReporter::warn_of_skipped(int64_t step) {
+  if (skip_was_reported_ || run_.config.loss_scale == 0 || !run_.reports_here()) return;
+  skip_was_reported_ = true;
   log_warning(concat("step ", step, name_settings(" was skipped: its gradients overflowed fp16 with the fixed --loss-scale "),
                      run_.config.loss_scale, "; use a smaller one, or 0 for a dynamic one. How many were skipped stands at the end"));
 }
@@ -142,7 +147,7 @@ void RunReporter::step(const StepResult& step, bool is_last) {
   totals_.exchange_seconds += num_steps * metrics.exchange_seconds;
   totals_.optimizer_seconds += num_steps * metrics.optimizer_seconds;
   waste_.add_step(metrics, step.num_samples / step.num_steps);
-  if (step.skipped) tell_skipped(metrics.step);
+  if (step.skipped) warn_of_skipped(metrics.step);
   if (!run_.reports_here()) return;
   if (metrics.step % run_.config.log_every == 0 || is_last) metrics_->step(metrics);
   if (step.noise) metrics_->noise_scale(*step.noise);
@@ -181,20 +186,16 @@ void RunReporter::checkpoint(int64_t step, const std::string& path, double secon
 }
 
 void RunReporter::event(const RunEvent& event) {
-  if (const auto* const account = std::get_if<AsyncRecord>(&event)) account_ = *account;
+  if (const auto* const record = std::get_if<AsyncRecord>(&event)) async_record_ = *record;
   if (run_.reports_here()) metrics_->event(event, /*to_stdout_too=*/false);
 }
 
-void RunReporter::checkpoint_failed(int64_t step, const std::string& cause) {
-  if (run_.reports_here()) metrics_->event(CheckpointFailedRecord{step, cause}, /*to_stdout_too=*/false);
-}
-
-/// Whole models in the hosts' memory that exchange all of their gradients: what advice on exchanges is for.
+/// True for whole models in the hosts' memory that exchange all of their gradients; advice on exchanges is about these only.
 bool RunReporter::has_plain_replicas() const {
   return run_.parallel.part->is_whole() && run_.job.layout.zero == 0 && run_.job.devices.all_cpu();
 }
 
-/// Whether compressing would pay, for exchanges over a network or that are compressed.
+/// Advises whether to compress gradients, where they pass a network or are compressed already.
 void RunReporter::write_exchange_advice(double step_seconds, const std::optional<LinkEstimate>& link) {
   if (!link || !is_step(run_.job.layout.sync)) return;
   std::vector<std::vector<int64_t>> shapes;
@@ -207,7 +208,7 @@ void RunReporter::write_exchange_advice(double step_seconds, const std::optional
   progress_->note(advice.sentence);
 }
 
-/// Which way of waiting for one another suits these workers, where any would go with the rest of the layout. Collective.
+/// Advises which sync mode suits these workers, where every mode would work with the rest of the layout. Collective.
 void RunReporter::write_sync_advice(double step_seconds, const LinkEstimate& link) {
   const Layout& layout = run_.job.layout;
   if (run_.num_workers() == 1 && run_.config.virtual_time.empty()) return;
@@ -216,29 +217,29 @@ void RunReporter::write_sync_advice(double step_seconds, const LinkEstimate& lin
     return;
   const auto batch = static_cast<double>(run_.config.global_batch);
   const int workers = run_.job.clock ? run_.job.clock->workers : run_.num_workers();
-  std::optional<SyncConditions> conditions = account_              ? conditions_of_workers(*account_, std::ceil(batch / workers))
+  std::optional<SyncConditions> conditions = async_record_         ? conditions_of_workers(*async_record_, std::ceil(batch / workers))
                                              : run_.world.size > 1 ? conditions_of_ranks(run_.group, own_seconds_, link)
                                                                    : std::nullopt;
   if (!conditions || !run_.is_first()) return;
   conditions->global_batch = run_.config.global_batch, conditions->granularity = run_.model->sample_granularity();
-  // Workers that joined may be more than a step has shares for.
+  // More workers may have joined than a batch can be divided into.
   if (conditions->clock.workers < 2 || conditions->global_batch / conditions->granularity < conditions->clock.workers) return;
   conditions->pull_bytes = conditions->push_bytes = run_.parallel.num_parameters * static_cast<int64_t>(sizeof(float));
-  if (is_step(layout.sync) && !account_) conditions->step_seconds = step_seconds;
+  if (is_step(layout.sync) && !async_record_) conditions->step_seconds = step_seconds;
   const SyncAdviceRecord advice = advise_sync(*conditions, to_text(layout.sync), pace_);
   metrics_->event(advice, /*to_stdout_too=*/false);
   progress_->note(advice.sentence);
 }
 
-/// Workers that wait for slower ones, where each has the whole model. Collective.
+/// Reports how long workers waited for slower ones, where each has the whole model. Collective.
 void RunReporter::write_waste() {
   if (run_.world.size == 1 || !run_.parallel.part->is_whole()) return;
-  PlannedWaste planned;  // Rank 0 has the forecast, and is the one that tells.
+  PlannedWaste planned;  // Known to rank 0, which has the forecast and writes the record.
   if (run_.forecast) planned = {run_.forecast->record.predicted_equal_waste, run_.forecast->record.predicted_equal_step_seconds};
-  const std::optional<WasteRecord> told = waste_.tell(run_.group, run_.config.global_batch, planned);
-  if (!told || !run_.is_first()) return;
-  metrics_->event(*told);
-  progress_->note(told->sentence);
+  const std::optional<WasteRecord> waste = waste_.summary(run_.group, run_.config.global_batch, planned);
+  if (!waste || !run_.is_first()) return;
+  metrics_->event(*waste);
+  progress_->note(waste->sentence);
 }
 
 DoneRecord RunReporter::describe_end(const TrainResult& result, const std::vector<RankRecord>& ranks) const {
@@ -272,7 +273,7 @@ DoneRecord RunReporter::describe_end(const TrainResult& result, const std::vecto
   return done;
 }
 
-/// The last lines of the run.
+/// Writes the records of the end, and returns the totals of all ranks. Collective.
 RanksRecord RunReporter::write_end(const TrainResult& result) {
   RanksRecord all = gather_ranks(run_.group, rank_record(run_, totals_));
   if (!run_.is_first()) return all;
@@ -291,7 +292,7 @@ RanksRecord RunReporter::write_end(const TrainResult& result) {
   return all;
 }
 
-/// The forecast of a step beside one that this run measured, for Perfetto. Collective.
+/// Writes trace.json for Perfetto: the forecast of a step beside one that this run measured. Collective.
 void RunReporter::write_trace() {
   const StepTrace::Result measured = run_.trace.median_step(run_.group);
   if (!run_.is_first() || measured.step == 0) return;
@@ -311,8 +312,7 @@ void RunReporter::write_text_sample(int64_t step, LayerGraph& model) {
       sample_text(model, run_.data.train->shape(), prompt,
                   {.num_bytes = run_.config.sample_bytes, .seed = run_.config.seed, .vocabulary = run_.data.train->describe().vocabulary});
   if (!text)
-    return log_info(
-        name_settings("the output of the model is no scores of the next byte, so it writes no text (--sample-bytes 0 does not ask)"));
+    return log_info(name_settings("the model does not output next-byte scores, so it writes no text (--sample-bytes 0 turns this off)"));
   metrics_->event(SampleRecord{step, prompt, *text}, /*to_stdout_too=*/false);
   if (!run_.config.json) progress_->note("the model writes: " + printable(prompt + *text));
 }
@@ -321,23 +321,8 @@ void RunReporter::end(TrainResult& result) {
   result.seconds = seconds_since(run_.began);
   result.step_seconds = median(step_seconds_);
   if (!run_.options.reports) return;
-  if (run_.data.train->shape().kind == DataShape::Kind::kText && run_.config.sample_bytes > 0) {
-    if (!run_.parallel.part->is_whole()) {
-      if (run_.is_first() && saver_.saved_step() == result.steps) write_text_sample(result.steps, *whole_model(run_));
-    } else {
-      run_.parallel.strategy->gather_weights();
-      if (run_.is_first()) write_text_sample(result.steps, *run_.model);
-      run_.parallel.strategy->release_weights();
-    }
-  }
-  // Of shared memory there is no link to speak of, but where gradients are compressed in it.
-  std::optional<LinkEstimate> link;
-  if (run_.world.size > 1 && has_plain_replicas() && !step_seconds_.empty() &&
-      (!GroupInternals::arena(run_.group) || run_.job.layout.compress != "none"))
-    link = measure_link(run_.group);
-  write_exchange_advice(result.step_seconds, link);
-  write_waste();
-  write_sync_advice(result.step_seconds, link.value_or(LinkEstimate{}));
+  write_text_samples(result.steps);
+  write_advice(result.step_seconds);
   write_trace();
   compare_with_guessing(result);
   const RanksRecord all = write_end(result);
@@ -347,33 +332,64 @@ void RunReporter::end(TrainResult& result) {
     log_warning(concat("the training has ended and is saved, but ", missing));
   if (run_.forecast && !step_seconds_.empty()) {
     log_info(outcome_sentence(run_.forecast->record, result.step_seconds));
-    keep_error(run_, result.step_seconds, static_cast<int64_t>(step_seconds_.size()), all.ranks);
+    append_forecast_error(run_, result.step_seconds, static_cast<int64_t>(step_seconds_.size()), all.ranks);
   }
-  std::string report = "none";
+  const std::string report = write_report();
+  if (result.interrupted) {
+    log_info(concat("interrupted after step ", result.steps, "; go on with: ", resume_command(run_.config.run)));
+  } else {
+    const int64_t skipped = run_.step->skipped_steps();
+    log_info(concat("done: ", result_sentence(result), " in ", human_seconds(result.seconds),
+                    skipped > 0 ? concat(", ", skipped, " of them skipped (fp16 overflow)") : "", "; report: ", report));
+  }
+  if (!guessing_.sentence.empty()) log_warning(guessing_.sentence);
+}
+
+/// Text that the model writes at the end, by rank 0 on the whole model. Collective.
+void RunReporter::write_text_samples(int64_t step) {
+  if (run_.data.train->shape().kind != DataShape::Kind::kText || run_.config.sample_bytes == 0) return;
+  if (!run_.parallel.part->is_whole()) {
+    if (run_.is_first() && saver_.saved_step() == step) write_text_sample(step, *whole_model(run_));
+    return;
+  }
+  run_.parallel.strategy->gather_weights();
+  if (run_.is_first()) write_text_sample(step, *run_.model);
+  run_.parallel.strategy->release_weights();
+}
+
+/// The link is measured only where exchanges pass a network, or are compressed in shared memory. Collective.
+void RunReporter::write_advice(double step_seconds) {
+  std::optional<LinkEstimate> link;
+  if (run_.world.size > 1 && has_plain_replicas() && !step_seconds_.empty() &&
+      (!GroupInternals::arena(run_.group) || run_.job.layout.compress != "none"))
+    link = measure_link(run_.group);
+  write_exchange_advice(step_seconds, link);
+  write_waste();
+  write_sync_advice(step_seconds, link.value_or(LinkEstimate{}));
+}
+
+/// Returns the path of report.html, or "none".
+std::string RunReporter::write_report() {
+  std::string path = "none";
   try {
-    report = report::write_report(run_.config.run);
+    path = report::write_report(run_.config.run);
   } catch (const std::exception& error) {
     log_warning(concat("the training is complete and saved, its report is not: ", error.what()));
   }
   if (live_) live_->finish();
   live_.reset();
-  if (result.interrupted) log_info(concat("interrupted after step ", result.steps, "; go on with: ", resume_command(run_.config.run)));
-  else
-    log_info(concat("done: ", result_sentence(result), " in ", human_seconds(result.seconds),
-                    run_.step->skipped_steps() > 0 ? concat(", ", run_.step->skipped_steps(), " of them skipped (fp16 overflow)") : "",
-                    "; report: ", report));
-  if (!guessing_.sentence.empty()) log_warning(guessing_.sentence);
+  return path;
 }
 
-/// Who stops after a few steps knows that little was learnt.
+/// The sentence is dropped after a few steps, when little can have been learnt.
 void RunReporter::compare_with_guessing(const TrainResult& result) {
   if (!run_.is_first() || result.interrupted || !last_evaluation_.has_error()) return;
   guessing_ = cohort::compare_with_guessing(*run_.data.validation, result.val_error, result.val_precision);
   const int64_t epoch = (run_.data.train->num_samples() + run_.config.global_batch - 1) / run_.config.global_batch;
-  if (result.steps < std::min(epoch, kStepsThatTell)) guessing_.sentence.clear();
+  if (result.steps < std::min(epoch, kLeastStepsToJudge)) guessing_.sentence.clear();
 }
 
-/// "validation loss 0.3, accuracy 90 %, test accuracy 89 % (10,000 samples) after 200 steps, ...".
+/// For example "validation loss 0.3, accuracy 90 %, test accuracy 89 % (10,000 samples) after 200 steps, ...".
 std::string RunReporter::result_sentence(const TrainResult& result) const {
   const DataShape& shape = run_.data.train->shape();
   std::string text = concat("validation loss ", result.val_loss);

@@ -1,6 +1,6 @@
 #pragma once
-// What a run tells while it trains and at its end: lines of metrics, the progress line, the totals of its ranks, a sample of text, advice,
-// the report.
+// Everything that a run reports while it trains and at its end: metrics, the progress line, totals of its ranks, a text sample, advice, the
+// report.
 
 #include <cstdint>
 #include <functional>
@@ -26,60 +26,63 @@ namespace cohort {
 
 class LayerGraph;
 
-/// Every rank has one and calls all of it alike; rank 0 writes, where the run reports at all. One thread; references must outlive it.
+/// Every rank has one and makes the same calls; only rank 0 writes, and only if the run reports. One thread; references must outlive it.
 class RunReporter {
  public:
-  /// `pace`: of a way of waiting for one another, by which others than the run's are judged (advise_sync()).
+  /// `pace` predicts the pace of a sync mode, for the advice on other modes than the run's (advise_sync()).
   RunReporter(RunSetup& run, const RunSaver& saver, PaceOfSync pace);
 
   void start();
-  /// `is_last`: of the run, so that its line is written whatever --log-every says.
+  /// The line of the run's last step is written whatever --log-every says.
   void step(const StepResult& step, bool is_last);
   void shares(int64_t from_step, const std::vector<double>& shares);
   void evaluation(int64_t step, const Evaluation& evaluation);
   void note_evaluation();
   void progress(const StepRecord& metrics);
   void checkpoint(int64_t step, const std::string& path, double seconds);
-  /// Any other line; not on stdout. Of workers that did not wait for one another it goes into the advice at the end.
+  /// Writes any other record to metrics.jsonl alone. An AsyncRecord also goes into the advice at the end.
   void event(const RunEvent& event);
-  /// Seconds on a clock of the run's own, for its lines.
+  /// The simulated clock of the run, in seconds, for its records.
   void set_clock(std::function<double()> clock) { clock_ = std::move(clock); }
-  void checkpoint_failed(int64_t step, const std::string& cause);
   /// Collective. Fills in the seconds of `result`.
   void end(TrainResult& result);
 
  private:
+  void write_start();
+  std::string start_sentence() const;
   void serve();
-  void tell_skipped(int64_t step);
-  void tell_data() const;
-  void write_waste();
+  void note_data() const;
+  void warn_of_skipped(int64_t step);
   bool has_plain_replicas() const;
+  void write_text_samples(int64_t step);
+  void write_text_sample(int64_t step, LayerGraph& model);
+  void write_advice(double step_seconds);
   void write_exchange_advice(double step_seconds, const std::optional<LinkEstimate>& link);
+  void write_waste();
   void write_sync_advice(double step_seconds, const LinkEstimate& link);
   void write_trace();
   void compare_with_guessing(const TrainResult& result);
-  DoneRecord describe_end(const TrainResult& result, const std::vector<RankRecord>& ranks) const;
-  /// The totals of all ranks, which rank 0 gets.
   RanksRecord write_end(const TrainResult& result);
-  void write_text_sample(int64_t step, LayerGraph& model);
+  DoneRecord describe_end(const TrainResult& result, const std::vector<RankRecord>& ranks) const;
+  std::string write_report();
   std::string result_sentence(const TrainResult& result) const;
 
   RunSetup& run_;
   const RunSaver& saver_;
   PaceOfSync pace_;
-  std::unique_ptr<Metrics> metrics_;          // Null where nothing is written.
-  std::unique_ptr<Progress> progress_;        // Likewise.
+  std::unique_ptr<Metrics> metrics_;  // Null where this rank writes nothing, as is progress_.
+  std::unique_ptr<Progress> progress_;
   std::unique_ptr<report::LiveReport> live_;  // Null without --serve.
   std::vector<double> step_seconds_;
-  std::vector<double> own_seconds_;  // Of each step but the first, which allocates: what it took beside exchanging and waiting for others.
-  std::optional<AsyncRecord> account_;  // Where workers do not wait for one another.
+  std::vector<double> own_seconds_;          // Step times without the exchange; the first step, which allocates, is left out.
+  std::optional<AsyncRecord> async_record_;  // Set by asynchronous workers.
   RankRecord totals_{
-      .samples = 0, .data_seconds = 0, .compute_seconds = 0, .exchange_seconds = 0, .optimizer_seconds = 0};  // Of this rank.
+      .samples = 0, .data_seconds = 0, .compute_seconds = 0, .exchange_seconds = 0, .optimizer_seconds = 0};  // This rank's totals.
   double first_step_seconds_ = -1;  // From the command to the end of the first step.
   Evaluation last_evaluation_;
   int64_t evaluated_step_ = -1;
   Guessing guessing_;
-  bool skip_is_told_ = false;
+  bool skip_was_reported_ = false;
   std::function<double()> clock_;  // Empty where there is none.
   ShareWaste waste_;
 };

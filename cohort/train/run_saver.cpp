@@ -6,7 +6,6 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -37,13 +36,46 @@ Json to_json(const EvaluatedStep& evaluated) {
 }
 
 EvaluatedStep evaluated_from(const Json& json) {
-  EvaluatedStep evaluated;
-  if (!json.is_object()) return evaluated;
+  if (!json.is_object()) return {};
+  const auto number = [&](const char* name) { return json.contains(name) && json[name].is_number() ? json[name].get<double>() : kUnknown; };
+  EvaluatedStep evaluated{.val_error = number("val_error"), .val_precision = number("val_precision")};
   evaluated.step = json.value("step", evaluated.step);
   evaluated.val_loss = json.value("val_loss", evaluated.val_loss);
-  if (json.contains("val_error") && json["val_error"].is_number()) evaluated.val_error = json["val_error"].get<double>();
-  if (json.contains("val_precision") && json["val_precision"].is_number()) evaluated.val_precision = json["val_precision"].get<double>();
   return evaluated;
+}
+
+constexpr int kTriesAtEnd = 5;
+constexpr std::chrono::seconds kBetweenTries{2};
+
+/// Hosts may have different files under the same name, so one rank of each host reads its fingerprint.
+DataIdentity data_identity(RunSetup& run) {
+  const std::string teacher = run.teacher ? run.teacher->fingerprint() : "";
+  if (!run.options.reports) return {run.data.train->num_samples(), "", teacher};
+  const std::string mine = run.world.local_rank == 0 || run.is_first() ? data_fingerprint(run.data) : "";
+  const std::vector<std::string> all = run.group.all_gather_text(mine, "the fingerprint of the data");
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty() && all[rank] != all.front())
+      fail(ErrorCode::kBadInput, "rank ", rank, " has other data than rank 0 under the name ", run.config.data, " (fingerprint ", all[rank],
+           ", rank 0 has ", all.front(), "); bring the same files to every host");
+  return {run.data.train->num_samples(), all.front(), teacher};
+}
+
+/// What one process needs to compute the evaluation again with the same bits.
+Json describe_evaluation(RunSetup& run) {
+  const EvaluationOptions how = run.evaluation_options();
+  return {{"chunk_samples", how.batch_size}, {"shares", how.count}, {"threads", at::get_num_threads()}};
+}
+
+/// [{"layer": "conv1", "stage": 0, "worker": 0}, ...]
+Json describe_stages(const RunSetup& run) {
+  Json layers = Json::array();
+  for (size_t layer = 0; layer < run.parallel.plan.stages.stage_of.size(); ++layer) {
+    const int stage = run.parallel.plan.stages.stage_of[layer];
+    layers.push_back(Json{{"layer", run.model->layers()[layer].name},
+                          {"stage", stage},
+                          {"worker", run.parallel.plan.stages.worker_of_stage.at(static_cast<size_t>(stage))}});
+  }
+  return layers;
 }
 
 }  // namespace
@@ -70,46 +102,8 @@ void BestStep::load(const Json& state) {
   evaluations_since_ = state.value("evaluations_since", int64_t{0});
 }
 
-namespace {
-
-constexpr int kTriesAtEnd = 5;
-constexpr std::chrono::seconds kBetweenTries{2};
-
-/// Hosts may have files of the same name that differ; the ranks of one host share theirs.
-DataIdentity data_identity(RunSetup& run) {
-  const std::string teacher = run.teacher ? run.teacher->fingerprint() : "";
-  if (!run.options.reports) return {run.data.train->num_samples(), "", teacher};
-  const std::string mine = run.world.local_rank == 0 || run.is_first() ? data_fingerprint(run.data) : "";
-  const std::vector<std::string> all = run.group.all_gather_text(mine, "the fingerprint of the data");
-  for (size_t rank = 0; rank < all.size(); ++rank)
-    if (!all[rank].empty() && all[rank] != all.front())
-      fail(ErrorCode::kBadInput, "rank ", rank, " has other data than rank 0 under the name ", run.config.data, " (fingerprint ", all[rank],
-           ", rank 0 has ", all.front(), "); bring the same files to every host");
-  return {run.data.train->num_samples(), all.front(), teacher};
-}
-
-/// With what its sums are the same bits, made by one process.
-Json describe_evaluation(RunSetup& run) {
-  const EvaluationOptions how = run.evaluation_options();
-  return {{"chunk_samples", how.batch_size}, {"shares", how.count}, {"threads", at::get_num_threads()}};
-}
-
-/// [{"layer": "conv1", "stage": 0, "worker": 0}, ...]: who ran which layer of a pipeline.
-Json describe_stages(const RunSetup& run) {
-  Json layers = Json::array();
-  for (size_t layer = 0; layer < run.parallel.plan.stages.stage_of.size(); ++layer) {
-    const int stage = run.parallel.plan.stages.stage_of[layer];
-    layers.push_back(Json{{"layer", run.model->layers()[layer].name},
-                          {"stage", stage},
-                          {"worker", run.parallel.plan.stages.worker_of_stage.at(static_cast<size_t>(stage))}});
-  }
-  return layers;
-}
-
-}  // namespace
-
 RunSaver::RunSaver(RunSetup& run)
-    : run_(run), state_(run.job, run.config, *run.model, *run.parallel.strategy, run.group, run.parallel.places(), data_identity(run)) {
+    : run_(run), state_(run.job, *run.model, *run.parallel.strategy, run.group, run.parallel.places(), data_identity(run)) {
   if (run.config.resume) resume();
   if (first_step_ > run.total_steps)
     fail(ErrorCode::kBadInput, name_settings("--resume: the run has done "), first_step_, " steps, and ", run.total_steps,
@@ -157,8 +151,8 @@ void RunSaver::save_now(int64_t step, RunReporter& reporter) {
   reporter.checkpoint(step, saved_, seconds_since(began));
 }
 
-/// Throws unless the folder is where it was.
-void RunSaver::save_where_it_is(int64_t step, RunReporter& reporter) {
+/// Throws if the folder was moved or removed.
+void RunSaver::check_not_moved(int64_t step, RunReporter& reporter) {
   const std::optional<std::string> moved = run_.watched ? run_.watched->moved_to() : std::nullopt;
   const std::string found =
       run_.group.all_gather_text(moved ? concat("to ", *moved) : "", "whether the run's folder is where it was").front();
@@ -175,7 +169,7 @@ void RunSaver::save_where_it_is(int64_t step, RunReporter& reporter) {
 
 void RunSaver::save(int64_t step, bool is_last, RunReporter& reporter) {
   if (saved_step_ == step) return;
-  save_where_it_is(step, reporter);
+  check_not_moved(step, reporter);
   for (int tries = 1;; ++tries) {
     try {
       save_now(step, reporter);
@@ -183,7 +177,7 @@ void RunSaver::save(int64_t step, bool is_last, RunReporter& reporter) {
       return;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kFailed) throw;
-      save_where_it_is(step, reporter);  // It may be elsewhere since it was looked for.
+      check_not_moved(step, reporter);  // It may have been moved since the check before.
       const std::string newest =
           saved_step_ < 0 ? "no checkpoint was saved before" : concat("the newest checkpoint is of step ", saved_step_);
       if (is_last ? tries == kTriesAtEnd : last_failed_)
@@ -192,7 +186,7 @@ void RunSaver::save(int64_t step, bool is_last, RunReporter& reporter) {
       const std::string next = is_last ? "trying again" : "the training goes on, and ends if the next one fails too";
       if (run_.is_first())
         log_warning(concat("the checkpoint of step ", step, " could not be saved: ", error.what(), "; ", newest, "; ", next));
-      reporter.checkpoint_failed(step, error.what());
+      reporter.event(CheckpointFailedRecord{step, error.what()});
     }
     last_failed_ = true;
     if (!is_last) return;

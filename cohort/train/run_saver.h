@@ -1,5 +1,5 @@
 #pragma once
-// Saving a run into its folder, and going on from what was saved.
+// Saves a run into its folder, and resumes it.
 
 #include <cstdint>
 #include <limits>
@@ -12,27 +12,24 @@
 
 namespace cohort {
 
-// What the evaluations of a run have come to: the best step that was saved, and how many evaluations since were no better. Best is the
-// lowest validation loss, which every model has; of two alike the earlier.
-
 struct EvaluatedStep {
   int64_t step = -1;  ///< -1: none.
   double val_loss = std::numeric_limits<double>::infinity();
-  double val_error = kUnknown;      ///< Unknown where the model has none,
-  double val_precision = kUnknown;  ///< and where the data have no labels.
+  double val_error = kUnknown;      ///< Unknown if the model has no error,
+  double val_precision = kUnknown;  ///< and if the data have no labels.
 };
 
-/// A value; every rank has its own, and the same.
+/// The best saved step, by the lowest validation loss (the earlier of two equal ones), and the evaluations since that were not better. A
+/// value, the same on every rank.
 class BestStep {
  public:
-  /// Whether that is better than the best that was saved.
+  /// True if it is better than the best saved one.
   bool add(const EvaluatedStep& evaluated);
-  /// The checkpoint of `step` was saved: the best, where the last evaluation was of that step and better.
+  /// The checkpoint of `step` was saved; it becomes the best if the last evaluation was of that step and better.
   void saved(int64_t step);
 
   const EvaluatedStep& best() const { return best_; }
   const EvaluatedStep& last() const { return last_; }
-  /// Since the best.
   int64_t evaluations_since() const { return evaluations_since_; }
 
   Json state() const;
@@ -40,7 +37,7 @@ class BestStep {
 
  private:
   EvaluatedStep best_, last_;
-  bool is_better_ = false;  ///< The last is than the best.
+  bool is_better_ = false;  // The last evaluation, than the best.
   int64_t evaluations_since_ = 0;
 };
 
@@ -49,37 +46,35 @@ class RunReporter;
 /// One thread; `run` must outlive it.
 class RunSaver {
  public:
-  /// Collective. Goes on from the newest checkpoint where `run` is to. Error(kBadInput) where there is none that fits, or it has done more
-  /// steps than are asked for.
+  /// Collective. Loads the newest checkpoint if `run` is resumed. Error(kBadInput) where none fits, or it has more steps than the run.
   explicit RunSaver(RunSetup& run);
 
   int64_t first_step() const { return first_step_; }  ///< Steps done before this run began.
-  int64_t saved_step() const { return saved_step_; }  ///< Of the newest checkpoint; -1: none.
+  int64_t saved_step() const { return saved_step_; }  ///< The step of the newest checkpoint; -1: none.
   double load_seconds() const { return load_seconds_; }
-  /// Paths of the checkpoint that it goes on from, and of the newest.
+  /// Paths of the checkpoint that was loaded, and of the newest one.
   const std::string& loaded() const { return loaded_; }
   const std::string& saved() const { return saved_; }
   const BestStep& best() const { return best_; }
-  /// Of a run that had come to its end before it was resumed: "goal", "patience" or "steps". "": there is something left to train.
+  /// Why a resumed run had already ended: "goal", "patience" or "steps"; "": it had not.
   std::string reason_to_end() const;
-  /// Of the model as it is now, before it is saved. Whether that is better than the best that was saved.
+  /// Called before the evaluated model is saved. True if it is better than the best saved one.
   bool evaluated(const EvaluatedStep& evaluated) { return best_.add(evaluated); }
 
-  /// Collective, unless that step is saved already.
+  /// Collective. Does nothing if that step is saved already.
   ///
-  /// A save that fails for want of room (or of anything else that the system refuses) loses nothing that was saved before. In the middle
-  /// of a training one failure is a warning, since a disk is often full for a moment only and the next save may succeed; the second in a
-  /// row ends the training, Error(kFailed), while its last checkpoint is not older than one save. The save at the end, with which all work
-  /// since the one before would go, is tried for some seconds. All ranks see the same failure, so they agree without a message.
+  /// A save that fails, for a full disk say, keeps the checkpoints before it. During the training one failure is a warning, since the next
+  /// save may succeed, and the second in a row is an Error(kFailed), while the last checkpoint is only one save old. The save at the end is
+  /// tried for some seconds. All ranks see the same failure, so they agree without a message.
   ///
-  /// A run's folder that has another name by now gets this checkpoint there, and the training ends, Error(kEnvironment), so that there are
-  /// not two halves of it; likewise where it was removed.
+  /// If the run's folder was moved, this checkpoint is saved in the new place and the training ends with Error(kEnvironment), so that a run
+  /// is not split over two folders. It also ends if the folder was removed.
   void save(int64_t step, bool is_last, RunReporter& reporter);
 
  private:
   void resume();
   void save_now(int64_t step, RunReporter& reporter);
-  void save_where_it_is(int64_t step, RunReporter& reporter);
+  void check_not_moved(int64_t step, RunReporter& reporter);
 
   RunSetup& run_;
   RunState state_;

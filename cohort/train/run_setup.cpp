@@ -5,13 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/statistics.h"
-#include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/compute_threads.h"
@@ -20,7 +18,6 @@
 #include "cohort/data/source/description_json.h"
 #include "cohort/job/learning_rate.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/job/specs/batch_schedule.h"
 #include "cohort/job/specs/injected_faults.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
@@ -31,13 +28,12 @@
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/model/precision.h"
 #include "cohort/train/model/rounded_model.h"
-#include "cohort/train/run_folder.h"
 
 namespace cohort {
 namespace {
 
-/// What synchronised batch norm would wait for in a layer: the median of a few all-gathers of 64 channels' sums. Collective.
-double seconds_of_statistics(Group group) {
+/// The exchange time of a synchronised batch norm layer: the median of a few all-gathers of the sums of 64 channels. Collective.
+double statistics_exchange_seconds(Group group) {
   const at::Tensor mine = at::zeros({2 * 64 + 1}, at::kDouble), all = at::zeros({group.size() * mine.numel()}, at::kDouble);
   std::vector<double> seconds;
   for (int i = 0; i < 5; ++i) {
@@ -45,22 +41,21 @@ double seconds_of_statistics(Group group) {
     group.all_gather(all, mine, "statistics as batch norm has them");
     seconds.push_back(steady_seconds() - start);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
-  return seconds[2];
+  return median(seconds);
 }
 
 /// Collective.
 void warn_of_run(const RunSetup& run) {
   const int64_t granularity = run.model->sample_granularity(), pieces = std::max(1, run.config.accumulate) * run.job.layout.microbatches;
   const int num_shares = run.config.sync_batch_norm ? 1 : std::max(run.options.num_served, run.parallel.part->num_pipelines());
-  // Norms over groups keep those together: no statistic has more samples than that (kWholeBatch is more than any batch).
+  // A norm over groups takes no statistic over more samples than a group has (kWholeBatch is more than any batch).
   StatisticSamples statistic{.samples = std::max<int64_t>(1, run.config.global_batch / pieces / num_shares),
                              .global_batch = run.config.global_batch,
                              .num_workers = num_shares,
                              .num_micro_batches = static_cast<int>(pieces)};
   if (granularity > 1) statistic.samples = std::min(statistic.samples, granularity);
   if (statistic.samples < kFewSamples && num_shares > 1 && run.options.reports)  // All ranks come to the same answer.
-    statistic.exchange_seconds = seconds_of_statistics(run.group);
+    statistic.exchange_seconds = statistics_exchange_seconds(run.group);
   if (!run.reports_here()) return;
   if (const std::string sentence = rounded_steps_sentence(run.job, run.data.train->num_samples()); !sentence.empty()) log_info(sentence);
   if (const int64_t made = num_pieces(run.job, *run.model, run.data); made < pieces)
@@ -83,8 +78,8 @@ std::string pruning_sentence(const RunSetup& run) {
                       : "";
 }
 
-/// Of a step, for one sample, roughly: a backward takes two forwards. The model is whole, and stays as it is.
-double student_seconds(LayerGraph& model, const DataSource& source, c10::Device device) {
+/// Estimated seconds of a training step for one sample: three forwards, since a backward takes about two. The whole model is not changed.
+double measure_student(LayerGraph& model, const DataSource& source, c10::Device device) {
   constexpr int64_t kSamples = 16;
   constexpr int kRounds = 3, kForwardsOfStep = 3;
   const at::NoGradGuard no_grad;
@@ -106,12 +101,12 @@ int threads_of_rank(const Config& config, const World& world) { return config.th
 
 RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World& here, const TrainOptions& how)
     : job(job_given),
-      config(with_defaults(job.config)),
       data(data_given),
       world(here),
       options(how),
       injection(injection_for_rank(job.faults, world.rank)),
       device(device_of_rank(job.devices, world)) {
+  config = with_defaults(std::move(config));
   use_compute_threads(threads_of_rank(config, world));
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
   if (world.status_fd >= 0) {
@@ -119,7 +114,7 @@ RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World&
     count_steps(status[world.rank]);
   }
   group =
-      Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = link_of_device(job.devices, device)});
+      Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = make_device_link(job.devices, device)});
   take_folder();
   check_same_text(group, to_toml(config), "the configuration", "start all ranks with the same options and config.toml");
   if (config.device != "cpu") device_names = group.all_gather_text(device.str(), "the ranks' devices by name");
@@ -130,7 +125,7 @@ RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World&
   forecast = make_forecast(*this);
 }
 
-/// Rank 0's folder is everybody's: the clocks of ranks differ, and it alone may have found a name that is free.
+/// All ranks use the folder that rank 0 took.
 void RunSetup::take_folder() {
   if (is_first() && !options.folder_is_held && (options.reports || config.run.empty())) {
     folder = std::make_unique<RunFolder>(config);
@@ -139,7 +134,7 @@ void RunSetup::take_folder() {
   }
   const std::string first = group.all_gather_text((config.resume ? "+" : "-") + config.run, "the run folder").front();
   config.resume = first.starts_with('+');
-  config.resume_auto = false;  // It is settled.
+  config.resume_auto = false;
   if (config.run.empty()) config.run = first.substr(1);
   if (reports_here()) watched = std::make_unique<WatchedFolder>(config.run);
 }
@@ -150,37 +145,37 @@ void RunSetup::make_model() {
   model = initial.model;
   began_with = std::move(initial.taken);
   frozen = std::move(initial.frozen);
-  check_model(job.config, job.layout, *model);
+  check_model(config, job.layout, *model);
   check_profile(options.forecast, *model);
-  Augmentation(config.augment, data.train->shape(), config.seed);  // Refused before a folder is filled.
+  Augmentation(config.augment, data.train->shape(), config.seed);  // An Error comes before anything is written to the folder.
   if (job.pruning) prunable = prunable_tensors(*model, job.pruning->granularity);
   if (job.rounding) rounded = describe_rounding(config.quantize_aware, round_while_training(*model, *job.rounding));
   if (!config.hint.empty()) hints = std::make_unique<StudentHints>(*model, job.hints, *data.train);
   if (options.alter_model) altered = options.alter_model(*model);
   model->to(device);
   if (!config.teacher.empty() && config.teacher_answers == "auto" && !hints && world.rank == 0)
-    seconds_of_student = student_seconds(*model, *data.train, device);
+    student_seconds = measure_student(*model, *data.train, device);
   if (options.reports) check_goal(job, *model, *data.validation);
   parallel =
       parallelize(*model, job, data, group,
                   {.checks_pieces = options.reports, .shares_batch_norm = options.shares_batch_norm, .alter_part = options.alter_part});
-  if (options.in_turn) in_turn = std::make_unique<InTurn>(*model, *options.in_turn, altered.borrowed, altered.order);
+  if (options.sequential) sequential = std::make_unique<SequentialRanks>(*model, *options.sequential, altered.borrowed, altered.order);
 }
 
-/// Workers that do not wait for one another have no exchange to agree over.
+/// Asynchronous workers decide alone, since they have no group to agree in.
 void RunSetup::make_teacher() {
   teacher = teacher_answers({.config = config,
                              .data = data,
-                             .samples_of_run = sampler_of_run(job, data.train->num_samples()).samples_before(total_steps),
+                             .samples_of_run = run_sampler(job, data.train->num_samples()).samples_before(total_steps),
                              .pipelines = parallel.part->num_pipelines(),
                              .place = world.local_rank,
                              .size = world.local_size,
-                             .has_loader = !is_served(job.config, job.layout) && config.virtual_time.empty(),
-                             .student_seconds = seconds_of_student,
+                             .has_loader = !is_served(config, job.layout) && config.virtual_time.empty(),
+                             .student_seconds = student_seconds,
                              .group = options.num_served > 0 ? nullptr : &group,
                              .hints = hints.get()});
   if (!teacher) return;
-  if (config.teacher_answers == "auto") config.teacher_answers = teacher->is_cached() ? "cached" : "asked";  // So it goes on as it began.
+  if (config.teacher_answers == "auto") config.teacher_answers = teacher->is_cached() ? "cached" : "asked";  // A resumed run does the same.
   if (const PipelineRunner* const pipeline = parallel.part->pipeline(); pipeline && !pipeline->has_last_stage()) teacher->forget();
 }
 
@@ -204,7 +199,7 @@ void RunSetup::make_step() {
                .noise = noise.get(),
                .pruner = pruner.get(),
                .trace = options.reports ? &trace : nullptr,
-               .in_turn = in_turn.get(),
+               .sequential = sequential.get(),
                .loss = altered.loss,
                .teacher = teacher.get()});
 }
@@ -214,12 +209,12 @@ LoaderOptions RunSetup::loader_options(int64_t first_step) const {
           .stages = job.batch_stages,
           .seed = config.seed,
           .rank = parallel.part->pipeline_index(),
-          .num_ranks = in_turn ? in_turn->num_shares() : parallel.part->num_pipelines(),
+          .num_ranks = sequential ? sequential->num_shares() : parallel.part->num_pipelines(),
           .granularity = model->sample_granularity(),
           .pieces = config.accumulate * lockstep_layout().microbatches,
           .first_step = first_step,
           .end_step = total_steps,
-          .all_in_turn = in_turn != nullptr,
+          .all_in_turn = sequential != nullptr,
           .weights = job.shares.of(num_pipelines(lockstep_layout())),
           .augmentation = Augmentation(config.augment, data.train->shape(), config.seed),
           .answer = teacher && teacher->is_beside() ? [this](LoadedBatch& batch) { return teacher->beside(batch, data.train->shape()); }
@@ -249,8 +244,8 @@ void begin_run(RunSetup& run) {
   if (run.reports_here()) write_run_config(run.config);
   if (run.reports_here()) write_file_atomically(run.config.run + "/" + kDataFile, description_file_text(run.data.train->describe()));
   if (run.config.eval_every == 0) {
-    const int64_t epoch = sampler_of_run(run.job, run.data.train->num_samples()).steps_per_epoch();
-    run.config.eval_every = std::min(up_to_exchange(run.job, epoch), std::max<int64_t>(1, run.total_steps));
+    const int64_t epoch = run_sampler(run.job, run.data.train->num_samples()).steps_per_epoch();
+    run.config.eval_every = std::min(round_up_to_exchange(run.job, epoch), std::max<int64_t>(1, run.total_steps));
   }
   if (run.reports_here())
     for (const std::string& sentence :

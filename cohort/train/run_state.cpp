@@ -1,3 +1,10 @@
+// Saving and loading a run's state. save(): every rank writes the pieces that it owns (checkpoint_pieces.h). load_latest():
+//
+//   1. Rank 0 finds and verifies the newest checkpoint, and checks its identity; all ranks get its path.
+//   2. If all ranks can read it, each reads its own pieces, without messages. Otherwise rank 0 broadcasts every tensor, one at a time, and
+//   each
+//      rank keeps its pieces: the size of the checkpoint in messages, one tensor in memory.
+//   3. Optimizer states of another number of workers are averaged, and residuals of compression are distributed so that their sum is kept.
 #include "cohort/train/run_state.h"
 
 #include <ATen/ops/cat.h>
@@ -18,55 +25,20 @@
 #include "cohort/job/resumed_config.h"
 #include "cohort/job/specs/batch_schedule.h"
 #include "cohort/job/specs/sync_mode.h"
-#include "cohort/job/specs/virtual_spec.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/local/fragments.h"
 #include "cohort/train/check_run.h"
-#include "cohort/train/model/checkpoint_pieces.h"
 
 namespace cohort {
 namespace {
 
-/// The same of another worker.
-std::string another_workers(const std::string& name, int64_t worker) { return name_of_worker(worker, name.substr(name.find('/') + 1)); }
-
-}  // namespace
-
-std::vector<std::string> StateSources::of_workers(const std::string& name) const {
-  std::vector<std::string> found;
-  while (tensors_.contains(name_of_worker(static_cast<int64_t>(found.size()), name)))
-    found.push_back(name_of_worker(static_cast<int64_t>(found.size()), name));
-  return found;
+std::string name_of_other_worker(const std::string& name, int64_t worker) {
+  return name_of_worker(worker, name.substr(name.find('/') + 1));
 }
-
-std::vector<std::string> StateSources::of(const std::string& name) const {
-  const StateName split = split_state_name(name);
-  if (split.of_outer) return tensors_.contains(name) ? std::vector<std::string>{name} : std::vector<std::string>{};
-  if (split.of_fragments) {
-    const bool is_there = tensors_.contains(name),
-               fits = !tensors_.contains(another_workers(name, num_workers_)) && tensors_.contains(another_workers(name, num_workers_ - 1));
-    return is_there && fits ? std::vector<std::string>{name} : std::vector<std::string>{};
-  }
-  if (tensors_.contains(split.name)) return {split.name};
-  std::vector<std::string> states = of_workers(split.name);
-  if (states.empty()) return {name};
-  if (split.worker && static_cast<int>(states.size()) == num_workers_) return {name};
-  return states;
-}
-
-int StateSources::num_states() const {
-  int64_t most = -1;
-  for (const std::string& tensor : tensors_)
-    if (const StateName split = split_state_name(tensor); split.worker && !split.of_fragments) most = std::max(most, *split.worker);
-  return static_cast<int>(most + 1);
-}
-
-namespace {
 
 std::string checkpoints_folder(const Config& config) { return config.run + "/checkpoints"; }
 
-/// What a checkpoint after `step` must agree in with the run that goes on from it, beside the tensors. How the batch grows later may
-/// change.
+/// Properties beside the tensors in which a resumed run must equal its checkpoint. The batch schedule after `step` may differ.
 Json identity(const Job& job, const DataIdentity& data, int64_t step) {
   const Config& config = job.config;
   Json out{{"model", config.model},
@@ -80,11 +52,11 @@ Json identity(const Job& job, const DataIdentity& data, int64_t step) {
   return out;
 }
 
-/// Refuses what would be another training. Checkpoints from before the fingerprint have none.
+/// Error(kBadInput) where the resumed run would be another training. Older checkpoints have no fingerprint.
 void check_identity(const Json& then, const Json& now, const std::string& path, const std::string& data) {
   for (const auto& [key, value] : now.items()) {
-    if (then.value(key, key == "batch_schedule" ? Json("") : Json()) == value) continue;  // Older ones know of none.
-    if (key == "teacher" && !then.contains(key)) continue;                                // It has one from now on.
+    if (then.value(key, key == "batch_schedule" ? Json("") : Json()) == value) continue;  // Older checkpoints have none.
+    if (key == "teacher" && !then.contains(key)) continue;                                // The run gets a teacher only now.
     if (key == "teacher")
       fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " learnt from a teacher with other weights than there are now where ",
            name_settings("--teacher"), " points (fingerprint ", then[key].dump(), ", now ", value.dump(),
@@ -92,7 +64,7 @@ void check_identity(const Json& then, const Json& now, const std::string& path, 
                          "--run folder"));
     if (key == "data" && !then.contains(key)) {
       log_warning(
-          concat(name_settings("--resume: "), path, " has no fingerprint of its data, so nobody can say whether ", data, " is the same"));
+          concat(name_settings("--resume: "), path, " has no fingerprint of its data, so it is unknown whether ", data, " is the same"));
       continue;
     }
     if (key == "data")
@@ -114,7 +86,7 @@ void check_identity(const Json& then, const Json& now, const std::string& path, 
   }
 }
 
-/// Elements of a shard from the whole tensor in memory.
+/// The elements of a shard's piece from the whole tensor in memory.
 at::Tensor part_of_whole(const at::Tensor& whole, const ParameterShard& shard, const FlatPiece& piece) {
   std::vector<at::Tensor> rows;
   const at::Tensor shaped = whole.view(shard.whole_shape);
@@ -122,7 +94,7 @@ at::Tensor part_of_whole(const at::Tensor& whole, const ParameterShard& shard, c
   return at::cat(rows, shard.dim).reshape({-1}).narrow(0, piece.begin, piece.values.numel());
 }
 
-/// That have an optimizer's state of their own with local steps.
+/// Workers with an optimizer state of their own, with local steps.
 int num_state_workers(const Job& job) {
   const SyncKind sync = job.layout.sync.kind;
   const bool trains_alone = sync == SyncKind::kLocal || sync == SyncKind::kDiloco;
@@ -132,33 +104,52 @@ int num_state_workers(const Job& job) {
 bool of_compressor(const std::string& name) { return name.starts_with("compress/"); }
 bool is_residual(const std::string& name) { return of_compressor(name) && name.ends_with("/residual"); }
 
-void check_piece(const Checkpoint& checkpoint, const FlatPiece& piece, const std::vector<int64_t>& whole_shape) {
-  if (!checkpoint.has(piece.name))
-    fail(ErrorCode::kBadInput, name_settings("--resume: "), checkpoint.path(), " has no tensor ", piece.name);
-  if (checkpoint.shape(piece.name) != whole_shape || checkpoint.dtype(piece.name) != dtype_of(piece))
-    fail(ErrorCode::kBadInput, name_settings("--resume: tensor "), piece.name, " of ", checkpoint.path(),
-         " has another shape or type than the model's");
-}
-
 }  // namespace
 
-RunState::RunState(const Job& job, const Config& config, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
-                   DataIdentity data)
+std::vector<std::string> StateSources::of_workers(const std::string& name) const {
+  std::vector<std::string> found;
+  while (tensors_.contains(name_of_worker(static_cast<int64_t>(found.size()), name)))
+    found.push_back(name_of_worker(static_cast<int64_t>(found.size()), name));
+  return found;
+}
+
+std::vector<std::string> StateSources::of(const std::string& name) const {
+  const StateName split = split_state_name(name);
+  if (split.of_outer) return tensors_.contains(name) ? std::vector<std::string>{name} : std::vector<std::string>{};
+  if (split.of_fragments) {
+    const bool is_there = tensors_.contains(name), fits = !tensors_.contains(name_of_other_worker(name, num_workers_)) &&
+                                                          tensors_.contains(name_of_other_worker(name, num_workers_ - 1));
+    return is_there && fits ? std::vector<std::string>{name} : std::vector<std::string>{};
+  }
+  if (tensors_.contains(split.name)) return {split.name};
+  std::vector<std::string> states = of_workers(split.name);
+  if (states.empty()) return {name};
+  if (split.worker && static_cast<int>(states.size()) == num_workers_) return {name};
+  return states;
+}
+
+int StateSources::num_states() const {
+  int64_t most = -1;
+  for (const std::string& tensor : tensors_)
+    if (const StateName split = split_state_name(tensor); split.worker && !split.of_fragments) most = std::max(most, *split.worker);
+  return static_cast<int>(most + 1);
+}
+
+RunState::RunState(const Job& job, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places, DataIdentity data)
     : job_(job),
-      config_(config),
       model_(model),
       strategy_(strategy),
       group_(group),
       places_(std::move(places)),
       data_(std::move(data)),
-      settings_(to_toml(lasting_config(config))) {}
+      settings_(to_toml(lasting_config(job.config))) {}
 
 Json RunState::describe(int64_t step, const Json& extra) const {
   Json aliases = Json::object();
   for (const auto& [alias, name] : places_.aliases) aliases[alias] = name;
   return Json{{"step", step},
               {"identity", identity(job_, data_, step)},
-              {"samples_seen", sampler_of_run(job_, data_.train_samples).samples_before(step)},
+              {"samples_seen", run_sampler(job_, data_.train_samples).samples_before(step)},
               {"layout", to_json(job_.layout)},
               {"world_size", group_.size()},
               {"aliases", aliases},
@@ -174,33 +165,33 @@ std::string RunState::save(int64_t step, const Json& extra, int64_t best_step, b
     return pieces;
   };
   return write_checkpoint(group_, places_,
-                          {.folder = checkpoints_folder(config_),
+                          {.folder = checkpoints_folder(job_.config),
                            .makes_above = makes_run,
                            .step = step,
-                           .num_kept = static_cast<int>(config_.keep_checkpoints),
+                           .num_kept = static_cast<int>(job_.config.keep_checkpoints),
                            .best_step = best_step,
                            .mine = mine,
                            .state = [&] { return describe(step, extra); }},
                           "cannot save a checkpoint");
 }
 
-/// On rank 0: the path of the newest valid checkpoint, which is of this run.
+/// The path of the newest valid checkpoint, whose identity is checked; called on rank 0.
 std::string RunState::newest_checkpoint() const {
   std::vector<std::string> skipped;
-  const std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(checkpoints_folder(config_), &skipped);
+  const std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(checkpoints_folder(job_.config), &skipped);
   for (const std::string& line : skipped) log_warning("checkpoint skipped: " + line);
   if (!checkpoint)
-    fail(ErrorCode::kBadInput, name_settings("--resume: no valid checkpoint in "), checkpoints_folder(config_),
+    fail(ErrorCode::kBadInput, name_settings("--resume: no valid checkpoint in "), checkpoints_folder(job_.config),
          name_settings(
              ", so there is nothing to go on from; begin anew in another --run folder, or, where none was saved, with --resume=auto"));
   const Json& state = checkpoint->state();
   check_identity(state.value("identity", Json::object()), identity(job_, data_, state.value("step", int64_t{0})), checkpoint->path(),
-                 config_.data);
+                 job_.config.data);
   return checkpoint->path();
 }
 
-/// What compression left out: with other ranks than now, each takes the rows of some of the old ones, so that nothing is lost. Buckets that
-/// the checkpoint does not have start without.
+/// The residuals of compression: with another number of ranks each takes the rows of some of the old ones, so that their sum is kept.
+/// Buckets that the checkpoint lacks start with zeros.
 void RunState::read_compressor_state(const Checkpoint& checkpoint, FlatPiece& piece) const {
   const int64_t count = piece.values.numel();
   if (!checkpoint.has(piece.name) || checkpoint.dtype(piece.name) != dtype_of(piece)) return;
@@ -221,28 +212,24 @@ void RunState::read_compressor_state(const Checkpoint& checkpoint, FlatPiece& pi
 void RunState::read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const {
   const StateSources sources(checkpoint.tensor_names(), num_state_workers(job_));
   for (FlatPiece& piece : pieces) {
-    if (of_compressor(piece.name)) {
-      read_compressor_state(checkpoint, piece);
-      continue;
-    }
-    read_mean(checkpoint, sources.of(piece.name), piece);
+    if (of_compressor(piece.name)) read_compressor_state(checkpoint, piece);
+    else read_mean(checkpoint, sources.of(piece.name), piece);
   }
 }
 
-/// The mean of those tensors of the checkpoint; none: it stays as it is.
+/// Reads the mean of the sources; without sources the piece is not changed.
 void RunState::read_mean(const Checkpoint& checkpoint, const std::vector<std::string>& sources, FlatPiece& piece) const {
   const bool is_mean = sources.size() > 1;
   if (is_mean) piece.values.zero_();
   for (const std::string& source : sources) {
     FlatPiece part{source, is_mean ? at::empty_like(piece.values) : piece.values, piece.shape, piece.begin};
-    const ParameterShard* const shard = places_.shard_of(part);
-    check_piece(checkpoint, part, shard ? shard->whole_shape : part.shape);
+    check_piece(checkpoint, places_, part, name_settings("--resume: "));
     read_piece(checkpoint, places_, part);
     if (is_mean) piece.values.add_(part.values, 1.0 / static_cast<double>(sources.size()));
   }
 }
 
-/// read_compressor_state() for a residual of rank 0's `checkpoint`, a row at a time. `piece` is null where the run has no such bucket.
+/// As read_compressor_state(), for a residual that rank 0 broadcasts row by row. `piece` is null where the run has no such bucket.
 void RunState::receive_residual(const Checkpoint* checkpoint, const std::string& name, const std::vector<int64_t>& shape,
                                 FlatPiece* piece) {
   const int64_t count = shape.at(1);
@@ -256,7 +243,7 @@ void RunState::receive_residual(const Checkpoint* checkpoint, const std::string&
   }
 }
 
-/// Rank 0 (which has `checkpoint`) sends every tensor to all; each keeps what it needs. One whole tensor at a time.
+/// Rank 0, which has `checkpoint`, broadcasts every tensor, one at a time, and each rank keeps its pieces.
 void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiece>& pieces) {
   Json list = Json::array();
   if (checkpoint)
@@ -270,7 +257,7 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
     FlatPiece* piece;
     size_t num_sources;
   };
-  std::map<std::string, Wanted> wanted;  // By the tensor that it comes from; no tensor is read for two pieces.
+  std::map<std::string, Wanted> wanted;  // By source tensor; no two pieces have the same source.
   for (FlatPiece& piece : pieces) {
     const std::vector<std::string> from = sources.of(piece.name);
     if (from.size() > 1) piece.values.zero_();
@@ -305,12 +292,12 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
     else piece.values.add_(part.to(piece.values.device()), 1.0 / static_cast<double>(num_sources));
     wanted.erase(found);
   }
-  std::erase_if(wanted, [](const auto& entry) { return of_compressor(entry.first); });  // Other buckets start without.
+  std::erase_if(wanted, [](const auto& entry) { return of_compressor(entry.first); });  // Their buckets start with zeros.
   if (!wanted.empty()) fail(ErrorCode::kBadInput, name_settings("--resume: the checkpoint has no tensor "), wanted.begin()->first);
 }
 
-/// Where the checkpoint has an optimizer's state of each worker, and this run has other workers.
-void RunState::tell_averaged(const Checkpoint& checkpoint) {
+/// Logs that the optimizer states of the checkpoint's workers were averaged.
+void RunState::log_averaged(const Checkpoint& checkpoint) {
   const int num_workers = num_state_workers(job_), num_states = StateSources(checkpoint.tensor_names(), num_workers).num_states();
   const bool has_own = num_workers > 1 && is_local(job_.layout.sync);
   if (num_states > 0 && !(has_own && num_states == num_workers))
@@ -329,26 +316,22 @@ int64_t RunState::load_latest(Json* extra, std::string* loaded) {
   std::string here = "no";
   if (std::filesystem::exists(path)) {
     try {
-      checkpoint = Checkpoint::open(path, /*verify_data=*/false);  // Rank 0 has verified it.
+      checkpoint = Checkpoint::open(path, /*verify_data=*/false);  // Rank 0 has verified the data.
       here = std::to_string(checkpoint->step());
     } catch (const Error&) {
     }
   }
   const std::vector<std::string> steps = group_.all_gather_text(here, "who can read the checkpoint");
   const bool all_read = std::all_of(steps.begin(), steps.end(), [&](const std::string& step) { return step == steps.front(); });
-  if (group_.rank() == 0) tell_averaged(*checkpoint);
+  if (group_.rank() == 0) log_averaged(*checkpoint);
   std::vector<FlatPiece> pieces = strategy_.loaded_pieces();
   for (FlatPiece& buffer : buffer_pieces(model_)) pieces.push_back(std::move(buffer));
   if (all_read) together(group_, name_settings("--resume"), [&] { read_pieces(*checkpoint, pieces); });
   else receive_pieces(group_.rank() == 0 ? &*checkpoint : nullptr, pieces);
   strategy_.loaded();
-  const Json info = Json::parse(
-      group_
-          .all_gather_text(group_.rank() == 0
-                               ? Json{{"step", checkpoint->step()}, {"extra", checkpoint->state().value("extra", Json::object())}}.dump()
-                               : "",
-                           "the state of the run")
-          .front());
+  std::string state;
+  if (group_.rank() == 0) state = Json{{"step", checkpoint->step()}, {"extra", checkpoint->state().value("extra", Json::object())}}.dump();
+  const Json info = Json::parse(group_.all_gather_text(state, "the state of the run").front());
   *extra = info.at("extra");
   return info.at("step").get<int64_t>();
 }

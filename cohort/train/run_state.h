@@ -1,6 +1,6 @@
 #pragma once
-// Saving a run and going on from where it was: weights, buffers, optimizer state, position in the data. Everything random is a function of
-// (seed, step), so there is no generator state to save. Files: docs/formats/checkpoint.md.
+// Saves and loads the state of a run: weights, buffers, optimizer state, position in the data. All randomness is a function of (seed,
+// step), so there is no generator state to save. Files: docs/formats/checkpoint.md.
 
 #include <cstdint>
 #include <set>
@@ -19,24 +19,22 @@ namespace cohort {
 
 class LayerGraph;
 
-// Which tensors of a checkpoint the optimizer's state of this run goes on from. With local steps each data-parallel worker has a state of
-// its own (parallel/local/state_names.h); every other layout has one, and so has a run with another number of workers. Torch-free.
-
-/// A value.
+/// Maps tensors of this run to those of a checkpoint. With local steps each data-parallel worker has an optimizer state of its own
+/// (parallel/local/fragments.h); every other layout has one for all. A value; Torch-free.
 class StateSources {
  public:
-  /// `tensors`: the names that the checkpoint has; `num_workers`: data-parallel workers of this run.
+  /// `tensors`: the names in the checkpoint; `num_workers`: data-parallel workers of this run.
   StateSources(const std::vector<std::string>& tensors, int num_workers)
       : tensors_(tensors.begin(), tensors.end()), num_workers_(num_workers) {}
 
-  /// Of the piece `name` of this run:
-  ///   one name     its values are that tensor's: its own, or where the checkpoint has one state for all workers, that one;
-  ///   several      its values are their mean: the states of the workers of another layout;
-  ///   none         an outer momentum that the checkpoint lacks: it begins at zero; with fragments a worker's own weights where the
-  ///                checkpoint has none, or those of another number of workers.
-  /// A name that the checkpoint lacks comes back as it is, for the reader to refuse.
+  /// The sources of the piece `name` of this run:
+  ///   one       its own tensor, or the one state for all workers;
+  ///   several   the states of another number of workers, of which the piece is the mean;
+  ///   none      an outer momentum that the checkpoint lacks, which begins at zero; or with fragments a worker's own weights, where the
+  ///             checkpoint has none, or those of another number of workers.
+  /// A name that the checkpoint lacks is returned unchanged, for the reader to reject.
   std::vector<std::string> of(const std::string& name) const;
-  /// The checkpoint's workers that have a state of their own; 0: there is one for all.
+  /// Worker states in the checkpoint; 0: there is one for all.
   int num_states() const;
 
  private:
@@ -46,27 +44,24 @@ class StateSources {
   int num_workers_;
 };
 
-class Checkpoint;
-
-/// What the data are, as a checkpoint keeps it.
+/// The identity of a run's data and teacher, as a checkpoint stores it.
 struct DataIdentity {
   int64_t train_samples = 0;
-  std::string fingerprint;   ///< data/source/fingerprint.h; "" where nobody asked: then it is neither kept nor compared.
-  std::string teacher = {};  ///< Fingerprint of the teacher (train/distil/teacher.h); "" where there is none.
+  std::string fingerprint;   ///< data/source/fingerprint.h; "": neither stored nor compared.
+  std::string teacher = {};  ///< Fingerprint of the teacher; "": none.
 };
 
 class RunState {
  public:
-  /// `config`: the job's with defaults and folder filled in. References must outlive the object.
-  RunState(const Job& job, const Config& config, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
-           DataIdentity data);
+  /// The job's configuration has its defaults and run folder filled in. References must outlive the object.
+  RunState(const Job& job, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places, DataIdentity data);
 
-  /// Collective. Writes RUN/checkpoints/step-...: every rank the pieces that it owns, rank 0 the manifest. `extra` is kept in the
-  /// checkpoint's state (rank 0's counts). `best_step`: whose checkpoint is the best and stays; -1: none's. `makes_run`: the run's folder
-  /// too where it is missing (rank 0's counts). Returns the path on every rank. Error(kFailed) on every rank when any cannot.
+  /// Collective. Writes RUN/checkpoints/step-...: every rank the pieces that it owns, rank 0 the manifest with its `extra`. `best_step`:
+  /// its checkpoint is kept; -1: none. `makes_run`: rank 0 makes a missing run folder. Returns the path on every rank. Error(kFailed) on
+  /// every rank when one cannot.
   std::string save(int64_t step, const Json& extra, int64_t best_step, bool makes_run);
-  /// Collective. Loads the newest valid checkpoint of RUN; returns its step, its `extra` and its path. Ranks that cannot read the folder
-  /// (another host's disk) get the values from rank 0. Error(kBadInput) on every rank when there is none or it is of another model,
+  /// Collective. Loads the newest valid checkpoint of RUN; returns its step, its `extra` and its path. If some rank cannot read the folder
+  /// (on another host's disk), all get the values from rank 0. Error(kBadInput) on every rank when there is none or it is of another model,
   /// optimizer, global batch, seed or other data.
   int64_t load_latest(Json* extra, std::string* path);
 
@@ -74,20 +69,19 @@ class RunState {
   std::string newest_checkpoint() const;
   void read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const;
   void read_mean(const Checkpoint& checkpoint, const std::vector<std::string>& sources, FlatPiece& piece) const;
-  void tell_averaged(const Checkpoint& checkpoint);
+  void log_averaged(const Checkpoint& checkpoint);
   void read_compressor_state(const Checkpoint& checkpoint, FlatPiece& piece) const;
   void receive_residual(const Checkpoint* checkpoint, const std::string& name, const std::vector<int64_t>& shape, FlatPiece* piece);
   void receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiece>& pieces);
   Json describe(int64_t step, const Json& extra) const;
 
   const Job& job_;
-  const Config& config_;
   LayerGraph& model_;
   Strategy& strategy_;
   Group& group_;
   ParameterPlaces places_;
   DataIdentity data_;
-  std::string settings_;  // As the run's config.toml has them.
+  std::string settings_;  // The text of the run's config.toml.
 };
 
 }  // namespace cohort

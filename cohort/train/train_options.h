@@ -1,5 +1,5 @@
 #pragma once
-// What the command line and `verify` ask of a training besides its configuration.
+// Options of a training that are not part of its configuration: for the command line, verify and auto-tuning.
 
 #include <ATen/core/Tensor.h>
 #include <functional>
@@ -10,7 +10,7 @@
 #include "cohort/job/layout.h"
 #include "cohort/job/resumed_config.h"
 #include "cohort/train/run_forecast.h"
-#include "cohort/train/step/in_turn.h"
+#include "cohort/train/step/sequential_ranks.h"
 
 namespace cohort {
 
@@ -18,35 +18,34 @@ class LayerGraph;
 class ModelPart;
 class Strategy;
 class TrainingStep;
-struct DataShape;
 struct Job;
 struct TrainingStepOptions;
 
-/// What else changes where a model is changed before it is trained.
+/// What TrainOptions::alter_model changes besides the layers.
 struct AlteredModel {
-  /// In place of the loss of the model; empty: that.
+  /// Replaces the loss of the model; empty: the model's.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss;
   std::vector<BorrowedWeight> borrowed;
-  BackwardOrder order;  ///< Of InTurn.
+  BackwardOrder order;  ///< For SequentialRanks.
 };
 
 using StepMaker =
     std::function<std::unique_ptr<TrainingStep>(const Job&, const DataShape&, LayerGraph&, Strategy&, ModelPart&, TrainingStepOptions)>;
 
 struct TrainOptions {
-  bool reports = true;                 ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
-  bool folder_is_held = false;         ///< The caller has the RunFolder of config.run for the time of the job.
-  std::vector<SettingChange> changes;  ///< Of a run that goes on: what is said and recorded once it does.
-  ForecastSource forecast;             ///< What the run is held against; its plan becomes the run's plan.json.
-  int num_served = 0;                  ///< Workers that this one rank of the run serves (async/served/); 0: all ranks make it together.
-  bool keep_first = false;             ///< A checkpoint before the first step too.
-  /// This one process does in turn what the ranks of this layout do side by side (in_turn.h).
-  std::optional<Layout> in_turn = {};
-  /// Called with the model, to change how it computes.
+  bool reports = true;                 ///< false: no metrics, evaluation, progress or report, only checkpoints.
+  bool folder_is_held = false;         ///< The caller holds the RunFolder of config.run.
+  std::vector<SettingChange> changes;  ///< Changed settings of a resumed run, logged and recorded at its start.
+  ForecastSource forecast;             ///< Compared with the measured step; its plan is written to plan.json.
+  int num_served = 0;                  ///< Workers that this rank serves (async/served/); 0: synchronous ranks.
+  bool keep_first = false;             ///< Also save a checkpoint before the first step.
+  /// This process runs the ranks of this layout sequentially (sequential_ranks.h).
+  std::optional<Layout> sequential = {};
+  /// Called with the whole model, to change how it computes.
   std::function<AlteredModel(LayerGraph&)> alter_model = {};
-  bool shares_batch_norm = true;                                 ///< As those of ParallelizeOptions,
-  std::function<void(LayerGraph&, ModelPart&)> alter_part = {};  ///< which says when it is called.
-  StepMaker make_step = {};                                      ///< In place of TrainingStep; empty: that.
+  bool shares_batch_norm = true;                                 ///< See ParallelizeOptions.
+  std::function<void(LayerGraph&, ModelPart&)> alter_part = {};  ///< See ParallelizeOptions.
+  StepMaker make_step = {};                                      ///< Replaces TrainingStep; empty: TrainingStep.
 };
 
 }  // namespace cohort

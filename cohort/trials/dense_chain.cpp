@@ -1,18 +1,29 @@
-// Products of pictures and floats in whole numbers. A model gets (u + b) f for the byte u (b and f: by channel, from mean and deviation).
+// Forward and backward of a chain x0 -> z1 = x0 W1' + b1 -> x1 = relu(z1) -> ... -> logits -> mean cross-entropy, without autograd.
 //
-//   z = x W'. 1. W, after each change: with 2^e above the largest |w f| of an output, q = w f 2^(30 - e), cut to a whole number, and
+//   forward   z = x W' by one product; bias and ReLU in one pass over z, in place: autograd's saved output is the next layer's input
+//   loss      p = softmax of each row; the gradient of the mean loss is scale / n (p - target), target = one-hot or smoothed labels
+//   backward  from the last layer: mask by the output (ReLU) and sum rows (bias) in one pass; W's gradient g' x by one product, directly
+//             into the flat gradient; x's gradient g W by one product, for all but the first layer
+//
+// Cost: 3 L - 1 products for L linear layers and two passes over each activation; no allocation unless the number of samples changes.
+// Products are LibTorch's and the ReLU is exact, so results differ from autograd's only by rounding: of biases (added after the product
+// here, before it there), of their gradients (sums in row order here) and of the softmax. Measurements: docs/algorithms/trial_loop.md.
+//
+// Integer products of the first layer with pictures of bytes. The model's input is (u + b) f for the byte u (b and f by channel, from mean
+// and deviation).
+//
+//   z = x W'. 1. W, after each change: with 2^e above the largest |w f| of an output, q = w f 2^(30 - e), truncated to an integer, and
 //                q = d0 + 256 d1 + 256^2 d2 + 256^3 d3 with digits d from -128 to 127, four bytes.
-//             2. sum (u - 128) d for each output and digit: LibTorch's product of bytes (oneDNN), with sums of 32 bits, exact.
-//             3. z = 2^(e - 30) (sum (u - 128) q + sum (128 + b) q), put together in doubles, where it is exact up to the scale, and
-//                rounded to float once.
-//   dW = g' x. The same with g in the place of w, by output over the samples: q = g 2^(30 - e), and
+//             2. sum (u - 128) d for each output and digit: LibTorch's product of bytes (oneDNN), with 32-bit sums, exact.
+//             3. z = 2^(e - 30) (sum (u - 128) q + sum (128 + b) q), in doubles, where it is exact up to the scale, rounded to float once.
+//   dW = g' x. The same with g in place of w, by output over the samples: q = g 2^(30 - e), and
 //              dW = f 2^(e - 30) (sum (u - 128) q + (128 + b) sum q).
 //
-// Error: what q leaves of a float, 2^-30 of its row's largest, and the last rounding; a product of floats rounds after each addition. The
-// bits depend on no order of sums, so on no chunk and no number of threads.
-// Cost: 4 samples outputs inputs products of bytes each. Processors with AMX make them at 8 to 16 times the rate of floats: 1.7 ms instead
-// of 4.3 for z of 5,000 pictures of 784 bytes and 64 outputs. Without, or for short rows, floats are as fast (bench/byte_product.py). W has
-// to be read, and dW put together, in each step: that pays from 512 samples on.
+// Error: the truncation of q, 2^-30 of its row's largest value, and the last rounding; a product of floats rounds after each addition. The
+// bits do not depend on the order of sums, so not on chunks or the number of threads.
+// Cost: 4 samples outputs inputs products of bytes. Processors with AMX compute them at 8 to 16 times the rate of floats: 1.7 ms instead of
+// 4.3 for z of 5,000 pictures of 784 bytes and 64 outputs. Without AMX, or for short rows, floats are as fast (bench/byte_product.py). W is
+// read, and dW put together, in each step, which pays from 512 samples on.
 #include "cohort/trials/dense_chain.h"
 
 #include "cohort/models/graph/layer_graph.h"
@@ -41,11 +52,11 @@ namespace {
 
 constexpr int64_t kNumDigits = 4;
 constexpr int kBits = 30;
-constexpr int kOffset = 128;  // From a byte to int8.
+constexpr int kOffset = 128;  // Subtracted from a byte for int8.
 constexpr double kBase = 256;
-constexpr double kSmallestMagnitude = 0x1p-90;  // Floats below it are nothing beside the rest; the scale stays a double.
+constexpr double kSmallestMagnitude = 0x1p-90;  // Smaller floats are negligible; keeps the scale finite.
 constexpr int64_t kLeastInputs = 512, kLeastSamples = 512;
-constexpr int64_t kMostTerms = (INT64_C(1) << 31) / (kOffset * kOffset) - 1;  // Of a sum of 32 bits.
+constexpr int64_t kMostTerms = (INT64_C(1) << 31) / (kOffset * kOffset) - 1;  // In a 32-bit sum.
 
 COHORT_VECTOR_LOOP uint32_t largest_magnitude(const float* values, int64_t count) {
   uint32_t largest = 0;
@@ -79,7 +90,7 @@ COHORT_INLINE double join(int32_t d0, int32_t d1, int32_t d2, int32_t d3) {
   return (upper * kBase + static_cast<double>(d1)) * kBase + static_cast<double>(d0);
 }
 
-/// Rows with the sums of each output's digits.
+/// Floats from rows with the sums of each output's digits.
 COHORT_VECTOR_LOOP void join_rows(const int32_t* sums, const double* fixed, const double* scales, int64_t num_rows, int64_t num_outputs,
                                   float* out) {
   for (int64_t row = 0; row < num_rows; ++row, sums += kNumDigits * num_outputs, out += num_outputs)
@@ -89,7 +100,7 @@ COHORT_VECTOR_LOOP void join_rows(const int32_t* sums, const double* fixed, cons
     }
 }
 
-/// One output's sums, those of its digits `apart` from each other.
+/// Floats from the sums of one output, whose digits are `apart` from each other.
 COHORT_VECTOR_LOOP void join_inputs(const int32_t* sums, int64_t apart, double fixed, double scale, int64_t count, bool accumulate,
                                     float* out) {
   for (int64_t i = 0; i < count; ++i) {
@@ -103,115 +114,7 @@ void resize(at::Tensor& tensor, int64_t num_rows, int64_t num_columns, at::Scala
   if (!tensor.defined() || tensor.size(0) != num_rows || tensor.size(1) != num_columns) tensor = at::empty({num_rows, num_columns}, type);
 }
 
-}  // namespace
-
-const uint8_t* bytes_in_memory(const DataSource& source) {
-  const auto* const images = dynamic_cast<const ImageSource*>(&source);
-  return images ? images->bytes() : nullptr;
-}
-
-void write_signed(const uint8_t* from, int64_t count, int8_t* to) { subtract_offset(from, count, to); }
-
-std::optional<ByteRows> ByteRows::of(const DataSource& source, int64_t num_samples) {
-  const auto* const images = dynamic_cast<const ImageSource*>(&source);
-  if (!images) return std::nullopt;
-  ByteRows rows;
-  rows.values = at::empty({num_samples, source.shape().input_elements()}, at::kChar);
-  write_signed(images->bytes(), rows.values.numel(), rows.values.mutable_data_ptr<int8_t>());
-  constexpr double kLargestByte = 255;
-  const ChannelStatistics& statistics = images->statistics();
-  for (size_t c = 0; c < statistics.mean.size(); ++c) {
-    rows.factor.push_back(1 / (kLargestByte * statistics.deviation[c]));
-    rows.offset.push_back(-kLargestByte * statistics.mean[c]);
-  }
-  return rows;
-}
-
-void ByteDigits::read(const at::Tensor& matrix, std::span<const double> factor, std::span<const double> offset) {
-  const int64_t num_rows = matrix.size(0), num_columns = matrix.size(1), run = num_columns / std::ssize(factor);
-  resize(values, kNumDigits * num_rows, num_columns, at::kChar);
-  scales.assign(static_cast<size_t>(num_rows), std::numeric_limits<double>::quiet_NaN());
-  fixed.assign(static_cast<size_t>(num_rows), 0.0);
-  const float* row = matrix.const_data_ptr<float>();
-  int8_t* digits = values.mutable_data_ptr<int8_t>();
-  for (size_t i = 0; i < scales.size(); ++i, row += num_columns, digits += num_columns) {
-    double largest = kSmallestMagnitude;
-    bool is_finite = true;
-    for (size_t c = 0; c < factor.size(); ++c) {
-      const uint32_t magnitude = largest_magnitude(row + static_cast<int64_t>(c) * run, run);
-      is_finite = is_finite && magnitude < kInfinityBits;
-      largest = std::max(largest, static_cast<double>(float_of(magnitude)) * factor[c]);
-    }
-    if (!is_finite) continue;
-    int exponent = 0;
-    std::frexp(largest, &exponent);
-    scales[i] = std::ldexp(1.0, exponent - kBits);
-    for (size_t c = 0; c < factor.size(); ++c) {
-      const int64_t first = static_cast<int64_t>(c) * run;
-      const double of_one = std::ldexp(factor[c], kBits - exponent);
-      fixed[i] += offset[c] * static_cast<double>(write_digits(row + first, of_one, run, digits + first, num_rows * num_columns));
-    }
-  }
-}
-
-bool ByteProduct::pays(int64_t num_inputs) {
-#if defined(__x86_64__) && defined(__GNUC__)
-  // Who tells oneDNN to leave instructions out gets floats.
-  static const bool is_fast = __builtin_cpu_supports("amx-int8") && !std::getenv("ONEDNN_MAX_CPU_ISA") && !std::getenv("DNNL_MAX_CPU_ISA");
-  return is_fast && num_inputs >= kLeastInputs && num_inputs <= kMostTerms;
-#else
-  return false;
-#endif
-}
-
-bool ByteProduct::pays_to_train(int64_t num_samples) { return num_samples >= kLeastSamples && num_samples <= kMostTerms; }
-
-void ByteProduct::read_weight(const at::Tensor& weight, const ByteRows& rows) {
-  std::vector<double> offset = rows.offset;
-  for (double& of_channel : offset) of_channel += kOffset;
-  weight_.read(weight, rows.factor, offset);
-}
-
-void ByteProduct::multiply(const ByteRows& rows, int64_t begin, int64_t end, at::Tensor& out) {
-  const int64_t num_rows = end - begin;
-  resize(sums_, num_rows, weight_.values.size(0), at::kInt);
-  at::_int_mm_out(sums_, rows.values.narrow(0, begin, num_rows), weight_.values.t());
-  join_rows(sums_.const_data_ptr<int32_t>(), weight_.fixed.data(), weight_.scales.data(), num_rows, std::ssize(weight_.scales),
-            out.mutable_data_ptr<float>());
-}
-
-void ByteProduct::multiply_gradient(const ByteRows& rows, const at::Tensor& output_gradient, bool accumulate, at::Tensor& weight_gradient) {
-  const int64_t num_samples = output_gradient.size(0), num_outputs = output_gradient.size(1), num_inputs = rows.values.size(1);
-  resize(transposed_, num_outputs, num_samples, at::kFloat);
-  transposed_.copy_(output_gradient.t());
-  constexpr double kOne = 1;
-  gradient_.read(transposed_, {&kOne, 1}, {&kOne, 1});
-  resize(gradient_sums_, kNumDigits * num_outputs, num_inputs, at::kInt);
-  at::_int_mm_out(gradient_sums_, gradient_.values, rows.values);
-  const int32_t* sums = gradient_sums_.const_data_ptr<int32_t>();
-  float* out = weight_gradient.mutable_data_ptr<float>();
-  const int64_t plane = num_inputs / std::ssize(rows.factor);
-  for (size_t i = 0; i < gradient_.scales.size(); ++i)
-    for (size_t c = 0; c < rows.factor.size(); ++c, sums += plane, out += plane)
-      join_inputs(sums, num_outputs * num_inputs, (kOffset + rows.offset[c]) * gradient_.fixed[i], rows.factor[c] * gradient_.scales[i],
-                  plane, accumulate, out);
-}
-
-// A chain x0 -> z1 = x0 W1' + b1 -> x1 = relu(z1) -> ... -> logits -> mean cross-entropy, by hand.
-//
-//   forward   z = x W' by one product; bias and ReLU in one pass over z, in place: autograd's saved output is the next layer's input
-//   loss      p = softmax of each row; the gradient of the mean loss is scale / n (p - target), target = one-hot or smoothed labels
-//   backward  from the last layer: mask by the output (ReLU) and sum rows (bias) in one pass; W's gradient g' x by one product, straight
-//             into the flat gradient; x's gradient g W by one product, for all but the first layer
-//
-// Cost: 3 L - 1 products for L linear layers and two passes over each activation; nothing is allocated while the number of samples stays.
-// Products are LibTorch's and the ReLU is exact, so results differ from autograd's by rounding alone: of biases (added after the product
-// here, before it there), of their gradients (sums in row order here) and of the softmax. Measured, FC 64x3 on 28x28 pictures, one core:
-// docs/algorithms/trial_loop.md.
-
-namespace {
-
-/// NaN passes through: a trial that diverged must not look well.
+/// NaN is kept, so that a diverged trial is not hidden.
 COHORT_VECTOR_LOOP void add_bias(float* rows, const float* bias, int64_t num_rows, int64_t width) {
   for (int64_t i = 0; i < num_rows; ++i, rows += width)
     for (int64_t j = 0; j < width; ++j) rows[j] += bias[j];
@@ -290,7 +193,7 @@ bool reads_previous(const LayerGraph::Layer& layer, size_t index) {
   return layer.inputs.size() == 1 && layer.inputs[0] == static_cast<int>(index) - 1;
 }
 
-/// Where a parameter lies in the flat arrays, or null.
+/// The segment of a parameter in the flat arrays, or null.
 const TrialWeights::Segment* segment_of(const TrialWeights& weights, const at::Tensor& parameter) {
   for (const TrialWeights::Segment& segment : weights.segments())
     if (segment.parameter.is_same(parameter)) return &segment;
@@ -298,6 +201,98 @@ const TrialWeights::Segment* segment_of(const TrialWeights& weights, const at::T
 }
 
 }  // namespace
+
+const uint8_t* bytes_in_memory(const DataSource& source) {
+  const auto* const images = dynamic_cast<const ImageSource*>(&source);
+  return images ? images->bytes() : nullptr;
+}
+
+void write_signed(const uint8_t* from, int64_t count, int8_t* to) { subtract_offset(from, count, to); }
+
+std::optional<ByteRows> ByteRows::of(const DataSource& source, int64_t num_samples) {
+  const auto* const images = dynamic_cast<const ImageSource*>(&source);
+  if (!images) return std::nullopt;
+  ByteRows rows;
+  rows.values = at::empty({num_samples, source.shape().input_elements()}, at::kChar);
+  write_signed(images->bytes(), rows.values.numel(), rows.values.mutable_data_ptr<int8_t>());
+  constexpr double kLargestByte = 255;
+  const ChannelStatistics& statistics = images->statistics();
+  for (size_t c = 0; c < statistics.mean.size(); ++c) {
+    rows.factor.push_back(1 / (kLargestByte * statistics.deviation[c]));
+    rows.offset.push_back(-kLargestByte * statistics.mean[c]);
+  }
+  return rows;
+}
+
+void ByteDigits::read(const at::Tensor& matrix, std::span<const double> factor, std::span<const double> offset) {
+  const int64_t num_rows = matrix.size(0), num_columns = matrix.size(1), run = num_columns / std::ssize(factor);
+  resize(values, kNumDigits * num_rows, num_columns, at::kChar);
+  scales.assign(static_cast<size_t>(num_rows), std::numeric_limits<double>::quiet_NaN());
+  fixed.assign(static_cast<size_t>(num_rows), 0.0);
+  const float* row = matrix.const_data_ptr<float>();
+  int8_t* digits = values.mutable_data_ptr<int8_t>();
+  for (size_t i = 0; i < scales.size(); ++i, row += num_columns, digits += num_columns) {
+    double largest = kSmallestMagnitude;
+    bool is_finite = true;
+    for (size_t c = 0; c < factor.size(); ++c) {
+      const uint32_t magnitude = largest_magnitude(row + static_cast<int64_t>(c) * run, run);
+      is_finite = is_finite && magnitude < kInfinityBits;
+      largest = std::max(largest, static_cast<double>(float_of(magnitude)) * factor[c]);
+    }
+    if (!is_finite) continue;
+    int exponent = 0;
+    std::frexp(largest, &exponent);
+    scales[i] = std::ldexp(1.0, exponent - kBits);
+    for (size_t c = 0; c < factor.size(); ++c) {
+      const int64_t first = static_cast<int64_t>(c) * run;
+      const double of_one = std::ldexp(factor[c], kBits - exponent);
+      fixed[i] += offset[c] * static_cast<double>(write_digits(row + first, of_one, run, digits + first, num_rows * num_columns));
+    }
+  }
+}
+
+bool ByteProduct::pays(int64_t num_inputs) {
+#if defined(__x86_64__) && defined(__GNUC__)
+  // If the environment limits the instructions of oneDNN, floats are used.
+  static const bool is_fast = __builtin_cpu_supports("amx-int8") && !std::getenv("ONEDNN_MAX_CPU_ISA") && !std::getenv("DNNL_MAX_CPU_ISA");
+  return is_fast && num_inputs >= kLeastInputs && num_inputs <= kMostTerms;
+#else
+  return false;
+#endif
+}
+
+bool ByteProduct::pays_to_train(int64_t num_samples) { return num_samples >= kLeastSamples && num_samples <= kMostTerms; }
+
+void ByteProduct::read_weight(const at::Tensor& weight, const ByteRows& rows) {
+  std::vector<double> offset = rows.offset;
+  for (double& of_channel : offset) of_channel += kOffset;
+  weight_.read(weight, rows.factor, offset);
+}
+
+void ByteProduct::multiply(const ByteRows& rows, int64_t begin, int64_t end, at::Tensor& out) {
+  const int64_t num_rows = end - begin;
+  resize(sums_, num_rows, weight_.values.size(0), at::kInt);
+  at::_int_mm_out(sums_, rows.values.narrow(0, begin, num_rows), weight_.values.t());
+  join_rows(sums_.const_data_ptr<int32_t>(), weight_.fixed.data(), weight_.scales.data(), num_rows, std::ssize(weight_.scales),
+            out.mutable_data_ptr<float>());
+}
+
+void ByteProduct::multiply_gradient(const ByteRows& rows, const at::Tensor& output_gradient, bool accumulate, at::Tensor& weight_gradient) {
+  const int64_t num_samples = output_gradient.size(0), num_outputs = output_gradient.size(1), num_inputs = rows.values.size(1);
+  resize(transposed_, num_outputs, num_samples, at::kFloat);
+  transposed_.copy_(output_gradient.t());
+  constexpr double kOne = 1;
+  gradient_.read(transposed_, {&kOne, 1}, {&kOne, 1});
+  resize(gradient_sums_, kNumDigits * num_outputs, num_inputs, at::kInt);
+  at::_int_mm_out(gradient_sums_, gradient_.values, rows.values);
+  const int32_t* sums = gradient_sums_.const_data_ptr<int32_t>();
+  float* out = weight_gradient.mutable_data_ptr<float>();
+  const int64_t plane = num_inputs / std::ssize(rows.factor);
+  for (size_t i = 0; i < gradient_.scales.size(); ++i)
+    for (size_t c = 0; c < rows.factor.size(); ++c, sums += plane, out += plane)
+      join_inputs(sums, num_outputs * num_inputs, (kOffset + rows.offset[c]) * gradient_.fixed[i], rows.factor[c] * gradient_.scales[i],
+                  plane, accumulate, out);
+}
 
 std::unique_ptr<DenseChain> DenseChain::make(const LayerGraph& model, const DataShape& shape, const TrialWeights& weights) {
   if (shape.kind != DataShape::Kind::kImage || shape.targets_per_sample() != 1 || shape.has_numbers()) return nullptr;
@@ -351,7 +346,7 @@ const at::Tensor& DenseChain::forward(const at::Tensor& input) {
   return forward_from_first_product();
 }
 
-/// The first layer's output has its product.
+/// Continues with the product of the first layer in its output.
 const at::Tensor& DenseChain::forward_from_first_product() {
   const at::Tensor* in = nullptr;
   for (Layer& layer : layers_) {
@@ -376,7 +371,7 @@ void DenseChain::add_product(Layer& layer, const at::Tensor& input, bool accumul
   else at::mm_out(layer.weight_gradient, layer.output_gradient_transposed, input);
 }
 
-/// After forward: all but the gradient of the first layer's weight.
+/// Called after forward. Computes all gradients but that of the first layer's weight.
 double DenseChain::backward(const at::Tensor& target, const GradientOptions& options) {
   Layer& last = layers_.back();
   const int64_t num_samples = last.output.size(0);

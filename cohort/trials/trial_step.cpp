@@ -1,3 +1,10 @@
+// A step of a trial. It computes what `cohort train` computes for the same seed: batch s is the Sampler's, randomness is keyed by (seed,
+// step, sample), the loss is the mean over the batch, and micro-batches and ranks are weighted by their samples.
+//
+// Gradients are autograd's: each parameter's gradient is undefined before backward, so the engine moves its result there without adding or
+// zeroing, and the update reads it in place. (Preset views of one flat array would cost a memset, an addition and a dispatch for each
+// parameter.) A team of ranks copies them into one flat array and exchanges that once: num_weights x 4 bytes, one all-reduce a step. A
+// chain of linear layers writes into the flat array itself (dense_chain.h).
 #include "cohort/trials/trial_step.h"
 #include "cohort/comm/compute_threads.h"
 #include "cohort/job/specs/small_specs.h"
@@ -20,15 +27,15 @@
 #include "cohort/job/learning_rate.h"
 #include "cohort/job/update_rule.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/models/graph/step_context.h"
 #include "cohort/models/metric/metrics.h"
 #include "cohort/parallel/common/vector_loops.h"
 #include "cohort/train/model/batch_tensors.h"
+#include "cohort/train/step/forward_backward.h"
 
 namespace cohort {
 namespace {
 
-/// A trial's parameter or its default, inside of what it may be.
+/// Reads parameters of a trial, with defaults and limits.
 class Reader {
  public:
   explicit Reader(const study::Parameters& parameters) : parameters_(parameters) {}
@@ -47,6 +54,43 @@ class Reader {
   static constexpr double kMostSteps = 1e15;
   const study::Parameters& parameters_;
 };
+
+constexpr int64_t kLoss = 0, kStop = 1, kNumControls = 2;
+
+/// A parameter's gradient after backward, made dense and contiguous; may be undefined.
+const at::Tensor& tidy_gradient(const at::Tensor& parameter) {
+  at::Tensor& gradient = parameter.mutable_grad();
+  if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
+  if (gradient.defined() && !gradient.is_contiguous()) gradient = gradient.contiguous();
+  return gradient;
+}
+
+/// Samples computed at once: for the chain enough for the matrix product, with activations that fit into the cache; for a graph as in
+/// train's evaluation, since activations of convolutions are large.
+constexpr int64_t kChainChunk = 500, kGraphChunk = 250;
+
+/// Classes that are ranked above the target: with a higher score, or an equal one and a lower index. NaN is above all.
+COHORT_VECTOR_LOOP int64_t num_ranked_above(const float* logits, int64_t target, int64_t num_classes) {
+  const float of_target = logits[target];
+  int32_t count = 0;  // As wide as a float, so that the loop is vectorised.
+  for (int64_t j = 0; j < target; ++j) count += !(logits[j] < of_target);
+  for (int64_t j = target + 1; j < num_classes; ++j) count += !(logits[j] <= of_target);
+  return count;
+}
+
+LossSums evaluate_graph(LayerGraph& model, const TrialBatch& batch) {
+  const at::Tensor output = model.forward(batch.input());
+  const at::Tensor logits = output.reshape({-1, output.size(-1)}), target = batch.target().reshape({-1});
+  return {at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum).item<double>(),
+          static_cast<double>(count_wrong_targets(logits, target))};
+}
+
+LossSums evaluate_labels(LayerGraph& model, const TrialBatch& batch, int64_t first, LabelScores& scores) {
+  const at::Tensor output = model.forward(batch.input()), target = batch.target();
+  const double loss = mean_loss(model, output, target).item<double>();
+  scores.add(first, output, target);
+  return {loss * static_cast<double>(target.numel()), output.gt(0).reshape_as(target).ne(target.gt(0)).sum().item<double>()};
+}
 
 }  // namespace
 
@@ -76,28 +120,6 @@ TrialSchedule trial_schedule(const study::StudySpec& spec, const study::Paramete
   if (rate.decay_steps > 0) rate.schedule = LearningRate::Schedule::kLinear;
   return trial;
 }
-
-// A step of a trial. It computes what `cohort train` computes for the same seed: batch s is the Sampler's, randomness is keyed by (seed,
-// step, sample), the loss is the mean over the batch, micro-batches and ranks weigh by their samples.
-//
-// Gradients. Autograd's: each parameter's gradient is undefined before backward, so the engine moves its result there without adding or
-// zeroing, and the update reads it where it is. (Preset views of one flat array cost a memset, an addition and a dispatch a parameter
-// more.) A team copies them into one flat array and exchanges that once: num_weights x 4 bytes, one all-reduce a step. A chain of
-// linear layers writes into the flat array itself (dense_chain.h).
-
-namespace {
-
-constexpr int64_t kLoss = 0, kStop = 1, kNumControls = 2;
-
-/// Of a parameter after backward: dense and contiguous, or undefined.
-const at::Tensor& tidy_gradient(const at::Tensor& parameter) {
-  at::Tensor& gradient = parameter.mutable_grad();
-  if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
-  if (gradient.defined() && !gradient.is_contiguous()) gradient = gradient.contiguous();
-  return gradient;
-}
-
-}  // namespace
 
 TrialStep::TrialStep(const TrialData& data, const Group& team, TrialStepOptions options) : data_(data), team_(team), options_(options) {
   use_compute_threads(1);
@@ -147,8 +169,8 @@ void TrialStep::make_flat() {
   if (!flat_.defined() || flat_.numel() != size) flat_ = team_.allocate(size, at::TensorOptions().dtype(at::kFloat));
 }
 
-/// A layer's kind is a name that anybody may give: before the first trial the chain must give autograd's loss and gradient for some
-/// samples.
+/// The chain trusts the kinds of layers, which are names that any model may use. So before the first trial its loss and gradient for some
+/// samples are compared with autograd's.
 bool TrialStep::chain_agrees() {
   constexpr int64_t kSamples = 16;
   constexpr double kTolerance = 1e-3;
@@ -157,7 +179,7 @@ bool TrialStep::chain_agrees() {
   batch_.gather(data_.train, indices);
   float* const flat = flat_.mutable_data_ptr<float>();
   const double loss = chain_->gradient(batch_.input(), batch_.target(), schedule_.label_smoothing, 1, false, flat);
-  const double expected = autograd(1);
+  const double expected = autograd(1, {.seed = seed_});
   double difference = 0, size = 0;
   for (const TrialWeights::Segment& segment : weights_.segments()) {
     const at::Tensor gradient = tidy_gradient(segment.parameter);
@@ -181,13 +203,8 @@ const std::vector<Share>& TrialStep::pieces_of(int64_t batch) {
                                   static_cast<int>(num_pieces_), model_->sample_granularity());
 }
 
-/// Of the samples in batch_, weighted; the engine adds to gradients that are there.
-double TrialStep::autograd(double weight) {
-  const at::Tensor output = model_->forward(batch_.input());
-  const at::Tensor loss = loss_of(*model_, output, batch_.target(), weight, {.label_smoothing = schedule_.label_smoothing});
-  const double value = loss.item<double>();
-  loss.backward();
-  return value;
+double TrialStep::autograd(double weight, const StepContext& context) {
+  return forward_backward(*model_, {batch_.input(), batch_.target(), weight, context}, {.label_smoothing = schedule_.label_smoothing});
 }
 
 double TrialStep::gradient_of(const Share& piece, int64_t number, int64_t batch, bool accumulate) {
@@ -202,11 +219,10 @@ double TrialStep::gradient_of(const Share& piece, int64_t number, int64_t batch,
   if (chain_)
     return chain_->gradient(batch_.input(), batch_.target(), schedule_.label_smoothing, weight, accumulate,
                             flat_.mutable_data_ptr<float>());
-  const StepContextScope context({seed_, number, piece.begin});
-  return autograd(weight);
+  return autograd(weight, {seed_, number, piece.begin});
 }
 
-/// Autograd's gradients into the flat array, with a mark for each that is there.
+/// Copies autograd's gradients into the flat array, with a mark for each that is defined.
 void TrialStep::collect_gradients() {
   float* const flat = flat_.mutable_data_ptr<float>();
   float* mark = flat + weights_.size() + kNumControls;
@@ -220,12 +236,12 @@ void TrialStep::collect_gradients() {
   }
 }
 
-TrialStep::Result TrialStep::exchange(double loss, bool wish_stop, double share) {
+TrialStep::Result TrialStep::exchange(double loss, bool wants_stop, double share) {
   const at::NoGradGuard no_grad;
   if (!chain_) collect_gradients();
   float* const control = flat_.mutable_data_ptr<float>() + weights_.size();
   control[kLoss] = static_cast<float>(loss);
-  control[kStop] = wish_stop ? 1.0F : 0.0F;
+  control[kStop] = wants_stop ? 1.0F : 0.0F;
   if (chain_) {
     if (share == 0) std::fill_n(flat_.mutable_data_ptr<float>(), weights_.size(), 0.0F);
     std::fill_n(control + kNumControls, weights_.segments().size(), 1.0F);
@@ -243,8 +259,8 @@ TrialStep::Result TrialStep::exchange(double loss, bool wish_stop, double share)
   return {control[kLoss], control[kStop] > 0};
 }
 
-TrialStep::Result TrialStep::compute(int64_t number, bool wish_stop) {
-  // A user's model may draw from LibTorch's generator; this makes it a function of (seed, step, rank), as `cohort train` has it.
+TrialStep::Result TrialStep::compute(int64_t number, bool wants_stop) {
+  // A user's model may draw from LibTorch's generator, which is seeded by (seed, step, rank) as in `cohort train`.
   if (!chain_) torch::manual_seed(random_bits(seed_, number, team_.rank()));
   const int64_t batch = sampler_->batch_at(number);
   double loss = 0;
@@ -254,8 +270,8 @@ TrialStep::Result TrialStep::compute(int64_t number, bool wish_stop) {
     loss += gradient_of(piece, number, batch, num_samples > 0);
     num_samples += piece.size();
   }
-  if (team_.size() == 1) return {loss, wish_stop};
-  return exchange(loss, wish_stop, static_cast<double>(num_samples) / static_cast<double>(batch));
+  if (team_.size() == 1) return {loss, wants_stop};
+  return exchange(loss, wants_stop, static_cast<double>(num_samples) / static_cast<double>(batch));
 }
 
 void TrialStep::update(int64_t number) {
@@ -279,37 +295,6 @@ void TrialStep::update(int64_t number) {
   weights_.update_average();
 }
 
-namespace {
-
-/// Samples computed at once. By the chain: large enough for the matrix product, small enough that activations stay in the cache. By the
-/// graph: as train's evaluation has it, activations of convolutions are large.
-constexpr int64_t kChainChunk = 500, kGraphChunk = 250;
-
-/// Classes that are likelier than the target: above it, or as high and before it. NaN is likelier than all.
-COHORT_VECTOR_LOOP int64_t num_likelier(const float* logits, int64_t target, int64_t num_classes) {
-  const float of_target = logits[target];
-  int32_t count = 0;  // As wide as the floats: a vector of them counts at once.
-  for (int64_t j = 0; j < target; ++j) count += !(logits[j] < of_target);
-  for (int64_t j = target + 1; j < num_classes; ++j) count += !(logits[j] <= of_target);
-  return count;
-}
-
-LossSums evaluate_graph(LayerGraph& model, const TrialBatch& batch) {
-  const at::Tensor output = model.forward(batch.input());
-  const at::Tensor logits = output.reshape({-1, output.size(-1)}), target = batch.target().reshape({-1});
-  return {at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum).item<double>(),
-          static_cast<double>(count_wrong_targets(logits, target))};
-}
-
-LossSums evaluate_labels(LayerGraph& model, const TrialBatch& batch, int64_t first, LabelScores& scores) {
-  const at::Tensor output = model.forward(batch.input()), target = batch.target();
-  const double loss = mean_loss(model, output, target).item<double>();
-  scores.add(first, output, target);
-  return {loss * static_cast<double>(target.numel()), output.gt(0).reshape_as(target).ne(target.gt(0)).sum().item<double>()};
-}
-
-}  // namespace
-
 int64_t count_wrong_targets(const at::Tensor& logits, const at::Tensor& target) {
   const at::Tensor rows = logits.contiguous(), labels = target.contiguous();
   const int64_t num_classes = rows.size(1);
@@ -317,14 +302,14 @@ int64_t count_wrong_targets(const at::Tensor& logits, const at::Tensor& target) 
   const int64_t* const label = labels.const_data_ptr<int64_t>();
   int64_t num_wrong = 0;
   for (int64_t i = 0; i < rows.size(0); ++i, row += num_classes)
-    num_wrong += label[i] < 0 || label[i] >= num_classes || num_likelier(row, label[i], num_classes) > 0;
+    num_wrong += label[i] < 0 || label[i] >= num_classes || num_ranked_above(row, label[i], num_classes) > 0;
   return num_wrong;
 }
 
 TrialEvaluation evaluate_trial(LayerGraph& model, DenseChain* chain, const TrialSamples& samples, int64_t num_samples, Group& team) {
   const at::NoGradGuard no_grad;
   const int64_t chunk = chain ? kChainChunk : kGraphChunk, num_chunks = (num_samples - 1) / chunk + 1;
-  // Loss and wrong targets of each chunk; zero where another rank counts it.
+  // Loss and wrong targets of each chunk; zero if another rank computes it.
   const at::Tensor sums = at::zeros({2 * num_chunks}, at::kDouble);
   double* const sum = sums.mutable_data_ptr<double>();
   TrialBatch batch;

@@ -1,21 +1,18 @@
-// Whether dividing a batch changes what is computed of it: gradients and changed buffers of the first batch, whole and divided as the ranks
-// divide it, tensor by tensor. Steps:
-//   1. In double precision, where the order of sums is no excuse: apart by kExact or less, dividing does not matter. Further apart, it
-//   does,
-//      where the tensor follows two nudges of the weights, kSmallNudge and twice that, in proportion: so it was in double all the way.
-//   2. A model that does not compute in double, or does part of its work in fp32, is compared in fp32. Rounding there is measured: the
-//      whole batch once more with weights moved by kNudge. That is many times what the order of sums makes, so what happens seldom (a ReLU
-//      or a maximum falls to the other side and takes a sample's whole gradient along) happens in it too; kMargin is for tensors without a
-//      gradient, whose values are rounding in either case.
-//   3. A tensor further away than that may still have met with such a case: only one that is too far away with the moved weights too
-//      counts.
-//   4. A batch that is not even itself the second time tells of state outside the model's tensors.
-//   5. Where the nudge explains more than kCeiling of a tensor that step 1 found, or of most tensors, nothing can be said.
-// Cost: two forward and backward passes over one batch in double; where these differ, three more, and where
-// that does not decide, five in fp32.
+// Checks whether dividing a batch changes what is computed of it: compares the gradients and changed buffers of the first batch, whole and
+// divided as the ranks divide it, tensor by tensor. Steps:
+//   1. In double precision, where the order of sums hardly matters: if all differences are at most kExact, dividing does not matter. A
+//      larger one matters if the tensor is computed in double throughout, which is tested by nudging the weights by kSmallNudge and twice
+//      that: its values must move in proportion.
+//   2. A model that does not compute in double, or does part of its work in fp32, is compared in fp32. Rounding is measured there: the
+//      whole batch runs again with weights moved by kNudge. That is many times the effect of the order of sums, so it includes rare events
+//      (a ReLU or a maximum that changes sides and takes a sample's whole gradient with it); kMargin is for tensors without a gradient,
+//      whose values are rounding in either case.
+//   3. A larger difference may still be such an event: it counts only if it is also there with the moved weights.
+//   4. A batch whose second run differs has state outside the model's tensors.
+//   5. If the nudge explains more than kCeiling of a tensor that step 1 found, or of most tensors, the answer is unknown.
+// Cost: two forward and backward passes over one batch in double; three more if these differ, and five in fp32 if that does not decide.
 #include "cohort/verify/batch_division.h"
 #include "cohort/comm/compute_threads.h"
-#include "cohort/job/specs/small_specs.h"
 #include "cohort/train/initial_model.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -37,10 +34,10 @@
 #include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/models/graph/step_context.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/model/batch_tensors.h"
-#include "cohort/train/step/in_turn.h"
+#include "cohort/train/step/forward_backward.h"
+#include "cohort/train/step/sequential_ranks.h"
 #include "cohort/verify/trainings.h"
 #include "cohort/world/launch.h"
 
@@ -49,17 +46,17 @@ namespace {
 
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
 constexpr double kExact = 1e-8;
-constexpr double kNothing = 1e-12;  // Of all gradients together: a tensor that small has none.
+constexpr double kNothing = 1e-12;  // Relative to all gradients together; a smaller tensor has no gradient.
 constexpr double kSmallNudge = 1e-10, kNearlyNothing = 0.1;
 constexpr double kNudge = 64 * kEpsilon;
 constexpr double kMargin = 8;
 constexpr double kSums = 32;
 constexpr double kCeiling = 0.01;
 
-/// What a batch makes of one tensor: its gradient, or how far a buffer has moved.
+/// The gradient of a parameter, or the change of a buffer.
 struct Made {
   at::Tensor values;  // double
-  double scale = 0;   // Of what it is a part of: all gradients, or the buffer itself.
+  double scale = 0;   // The norm of all gradients together, or of the buffer.
 };
 using MadeOfBatch = std::map<std::string, Made>;
 
@@ -77,18 +74,29 @@ class FirstBatch {
  public:
   FirstBatch(const Config& config, const DataSet& data) : config_(config), data_(data) {}
 
-  /// With the batch divided as `layout` divides it.
+  /// Runs the batch, divided by `layout`.
   MadeOfBatch run(at::ScalarType type, double nudge, const Layout& layout) {
     const std::shared_ptr<LayerGraph> model = initial_model(config_, data_.train->shape()).model;
     model->to(type);
     if (nudge > 0) nudge_weights(*model, nudge);
     model->train();
-    InTurn in_turn(*model, layout, {});
-    LoadedBatch loaded = batch(in_turn.num_shares(), config_.accumulate * layout.microbatches, model->sample_granularity());
+    SequentialRanks sequential(*model, layout, {});
+    LoadedBatch loaded = batch(sequential.num_shares(), config_.accumulate * layout.microbatches, model->sample_granularity());
     const MadeOfBatch before = buffers(*model);
     torch::manual_seed(config_.seed);
     const at::Tensor unused = generator_state();
-    forward_backward(*model, in_turn, loaded, type);
+    BatchTensors whole = as_tensors(loaded.batch, data_.train->shape());
+    if (whole.input.is_floating_point()) whole.input = whole.input.to(type);
+    const LossRules rules = loss_rules(config_, data_.train->shape());
+    sequential.step(loaded, [&](const Share& piece, int64_t offset) {
+      const double weight = static_cast<double>(piece.size()) / static_cast<double>(loaded.global_samples);
+      forward_backward(*model,
+                       {whole.input.narrow(0, offset, piece.size()),
+                        whole.target.narrow(0, offset, piece.size()),
+                        weight,
+                        {config_.seed, 0, piece.begin}},
+                       rules);
+    });
     draws_ = draws_ || !generator_state().equal(unused);
     MadeOfBatch made = buffers(*model);
     for (auto& [name, buffer] : made) buffer.values = buffer.values - before.at(name).values;
@@ -105,7 +113,7 @@ class FirstBatch {
     return made;
   }
 
-  /// Whether a run() so far took numbers from LibTorch's generator.
+  /// True if a run() so far drew from LibTorch's generator.
   bool draws() const { return draws_; }
 
  private:
@@ -136,37 +144,15 @@ class FirstBatch {
     return result;
   }
 
-  void forward_backward(LayerGraph& model, InTurn& in_turn, LoadedBatch& loaded, at::ScalarType type) const {
-    BatchTensors whole = as_tensors(loaded.batch, data_.train->shape());
-    if (whole.input.is_floating_point()) whole.input = whole.input.to(type);
-    const size_t pieces_of_share = loaded.pieces.size() / static_cast<size_t>(in_turn.num_shares());
-    int64_t offset = 0;
-    in_turn.begin_step();
-    for (size_t piece = 0; piece < loaded.pieces.size(); ++piece) {
-      const int64_t count = loaded.pieces[piece].size();
-      if (count == 0) continue;
-      const StepContextScope context({config_.seed, 0, loaded.pieces[piece].begin});
-      in_turn.begin_piece(static_cast<int>(piece / pieces_of_share), static_cast<int>(piece % pieces_of_share), count);
-      const at::Tensor output = model.forward(whole.input.narrow(0, offset, count));
-      loss_of(model, output, whole.target.narrow(0, offset, count), static_cast<double>(count) / static_cast<double>(loaded.global_samples),
-              {.label_smoothing =
-                   label_smoothing_over_all(config_.label_smoothing, config_.label_smoothing_over, data_.train->shape().num_classes)})
-          .backward();
-      offset += count;
-      in_turn.end_piece();
-    }
-    in_turn.end_step(loaded.global_samples);
-  }
-
   const Config& config_;
   const DataSet& data_;
   bool draws_ = false;
 };
 
-/// How far apart in double what the order of sums alone makes of a tensor may be.
+/// The largest difference in double that the order of sums explains.
 double exact_bound(const Made& tensor) { return kExact * length(tensor.values) + kNothing * tensor.scale; }
 
-/// Whether a tensor is computed in double all the way: twice the nudge moves it twice as far. What is rounded to fp32 anywhere jumps.
+/// True if a tensor is computed in double throughout: twice the nudge moves it twice as far. With rounding to fp32 it would jump.
 bool is_smooth(const at::Tensor& whole, const at::Tensor& nudged, const at::Tensor& nudged_twice) {
   const at::Tensor once = nudged - whole, twice = nudged_twice - whole;
   const double moved = length(twice);
@@ -175,10 +161,10 @@ bool is_smooth(const at::Tensor& whole, const at::Tensor& nudged, const at::Tens
 
 struct InDouble {
   std::vector<std::string> apart;  ///< Names of tensors.
-  DivisionMatters worst;           ///< Of those that are computed in double all the way.
+  DivisionMatters worst;           ///< The worst tensor that is computed in double throughout.
 };
 
-/// Empty where the model does not compute in double.
+/// Empty if the model does not compute in double.
 std::optional<InDouble> compare_in_double(FirstBatch& batch, const Layout& layout) {
   InDouble result;
   MadeOfBatch whole, divided;
@@ -255,7 +241,7 @@ DivisionMatters does_division_matter(const Config& config, const DataSet& data, 
                                     .dump());
     return 0;
   });
-  if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // It has said why.
+  if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // It has reported why.
   constexpr size_t kMostBytes = 1 << 20;
   const Json answer = Json::parse(read_small_file(path, kMostBytes));
   return {static_cast<DivisionMatters::Answer>(answer.at("answer").get<int>()), answer.at("tensor").get<std::string>(),

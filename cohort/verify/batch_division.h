@@ -1,5 +1,6 @@
 #pragma once
-// Does a model compute something else because its batch is divided? Usual batch norm does, and a loss that is no mean over its samples.
+// Checks whether a model computes other gradients if its batch is divided, as with plain batch norm, or a loss that is not a mean over its
+// samples.
 
 #include <string>
 
@@ -14,16 +15,16 @@ struct DivisionMatters {
     kNo,
     kYes,
     kUnknown,
-    kNotRepeated  ///< The same batch, whole, twice in one process: not the same either.
+    kNotRepeated  ///< The whole batch, run twice in one process, gives different results.
   } answer = Answer::kNo;
-  std::string tensor;     ///< "the gradient of hidden.weight"; the one furthest away, or for kUnknown the one least certain.
+  std::string tensor;     ///< "the gradient of hidden.weight": the largest difference, or for kUnknown the least certain one.
   double difference = 0;  ///< Relative to the tensor of the whole batch (2-norms).
-  double explained = 0;   ///< How much of that rounding explains.
-  bool draws = false;     ///< Whether forward or backward took numbers from LibTorch's generator.
+  double explained = 0;   ///< The part of it that rounding explains.
+  bool draws = false;     ///< Forward or backward drew from LibTorch's generator.
 };
 
-/// For the model, data and batch of `config`, divided as `layout` divides it; in fp32 or better, whatever config.precision. Works in a
-/// forked process, which leaves its answer at `path`; the calling one must have one thread. Error where that process fails.
+/// For the model, data and batch of `config`, divided by `layout`; in fp32 or better, whatever config.precision. Runs in a forked process,
+/// which writes its answer to `path`; the calling process must have one thread. Error if that process fails.
 DivisionMatters does_division_matter(const Config& config, const DataSet& data, const Layout& layout, const std::string& path);
 
 }  // namespace cohort

@@ -1,10 +1,10 @@
-// Where each fault comes in:
+// Where each fault is injected:
 //
-//   gradient-scaled, share-dropped, dropout-of-another-step, learning-rate   a step that differs from the trainer's in one number
-//   bucket-not-exchanged    a hook on a parameter of this rank's part, before a strategy exchanges its gradient
-//   partial-sum-missing     what a rank adds to sums of tensor parallelism (tensor/collective_ops.h)
-//   stale-borrowed-weight   what a stage borrows of a tied weight (pipeline/pipeline_runner.h)
-//   batch-norm-not-shared   batch norm that is left as it is
+//   gradient-scaled, share-dropped, dropout-of-another-step, learning-rate   TrainOptions::make_step: one number of the step differs
+//   bucket-not-exchanged    a hook on a parameter of this rank's part, before the strategy exchanges its gradient
+//   partial-sum-missing     the terms of tensor-parallel sums (tensor/collective_ops.h)
+//   stale-borrowed-weight   the tied weight that a stage borrows (pipeline/pipeline_runner.h)
+//   batch-norm-not-shared   TrainOptions::shares_batch_norm
 #include "cohort/verify/faults.h"
 
 #include <ATen/ops/zeros_like.h>
@@ -28,7 +28,7 @@ namespace {
 
 bool is_of_last_replica(const ModelPart& part) { return part.here().data + 1 == part.mesh().data_size(part.here().pipe); }
 
-/// The trainer's step with one number that is not as it should be, on every rank that makes one.
+/// A training step with one wrong number.
 class FaultyStep : public TrainingStep {
  public:
   FaultyStep(Fault fault, const Job& job, const DataShape& shape, LayerGraph& model, Strategy& strategy, ModelPart& part,
@@ -41,7 +41,7 @@ class FaultyStep : public TrainingStep {
   double loss_factor(bool is_last) const override {
     const double factor = TrainingStep::loss_factor(is_last);
     if (fault_ == Fault::kShareDropped && is_last) return 0;
-    // Where one replica has the whole gradient, clipping and Adam undo a factor of all of it.
+    // With a single replica clipping and Adam would undo a factor of the whole gradient.
     return fault_ == Fault::kGradientScaled && (is_last || !is_alone_) ? factor * 1.01 : factor;
   }
   StepContext context_of(const Share& piece, int64_t number) const override {
@@ -55,9 +55,9 @@ class FaultyStep : public TrainingStep {
   bool is_alone_;
 };
 
-/// Some faults are of one replica, some of all.
+/// Some faults affect one replica, others all.
 bool changes_step(Fault fault, const Job& job, const ModelPart& part) {
-  // Without a second piece there would be no training left.
+  // Without a second micro-batch the whole gradient would be dropped.
   const int pieces = part.mesh().data_size(part.here().pipe) * job.config.accumulate * job.layout.microbatches;
   return fault == Fault::kLearningRate || (is_of_last_replica(part) && (fault != Fault::kShareDropped || pieces > 1));
 }
@@ -104,7 +104,7 @@ std::vector<Fault> parse_faults_of_verify(const std::string& text) {
     const auto found = std::find(known.begin(), known.end(), trim(name));
     if (found == known.end())
       fail(ErrorCode::kBadInput, name_settings("--faults: '"), name, "'", did_you_mean(name, known),
-           " is no fault; expected all, or some of: ", join(known, " "));
+           " is not a fault; expected all, or some of: ", join(known, " "));
     faults.push_back(fault_names()[static_cast<size_t>(found - known.begin())].fault);
   }
   return faults;
@@ -117,7 +117,7 @@ const std::string& name_of(Fault fault) {
   return none;
 }
 
-void put_in_fault(Fault fault, const Job& job, TrainOptions& options) {
+void inject_fault(Fault fault, const Job& job, TrainOptions& options) {
   switch (fault) {
     case Fault::kNone:
       return;

@@ -1,13 +1,24 @@
-// A value v is made in stage s and read by layers of s and of other stages. In a pipeline each other stage gets one copy of v, contiguous
-// in memory, and hands back one gradient: the sum over its readers. The stage that made v adds those up, first of stages that its own
-// worker runs (the last one first, as their backwards come), then of other workers' (the first one first), and starts its own backward from
-// that sum, to which its own readers add. Readers add in the order of backward: the last layer first.
+// The arithmetic of model-parallel ranks, by one process and in their order of sums. Sums are LibTorch's: in the type of the gradient,
+// rounded at each addition. Cost: a copy of each value for each reader in another stage, and no message.
 //
-// Here each reader gets a copy of its own from one operation whose backward adds in that order. Sums are those of LibTorch: in the type of
-// the gradient, rounded at each addition.
+// Values that cross pipeline stages. A value v of stage s is read by layers of s and of other stages. In a pipeline each other stage gets
+// one contiguous copy of v and returns one gradient, the sum over its readers. Stage s adds those up, first of stages of its own worker
+// (the last one first, in the order of backward), then of other workers (the first one first), and starts its own backward from that sum,
+// to which its own readers add, the last layer first. Here each reader gets its own copy from one operation whose backward adds in that
+// order. A weight of several stages of one worker is one tensor there, and each backward adds to it in the order of the schedule table
+// (schedule/).
 //
-// A weight that several stages of one worker use is one tensor there, and each backward adds to it as it comes. What comes when is the
-// schedule's to say, a table (schedule/); who carries it out is not asked.
+// Products in pieces, for P tensor ranks. A value is whole between layers; each layer cuts what it needs.
+//
+//   outputs divided (column, vocabulary, channels out)   y = [x W_0^T, x W_1^T, ...]; the gradient of x is the sum of the P terms
+//   inputs divided (row, channels in)                    y = x_0 W_0^T + x_1 W_1^T + ... + b
+//   heads                                                both of them twice, with attention over each rank's heads between
+//   positions divided                                    layer norm of each part of the positions: the gradients of its weight and bias are
+//                                                        sums of P terms, and so are those of the biases that a block adds to such a part
+//   logits divided                                       log of the sum of P sums of exponentials
+//
+// All sums go ((t_0 + t_1) + t_2) + ..., half precision in float and rounded once. plan_shards() says how each layer is divided; the
+// arithmetic is written out here. Everything else (element-wise layers, lookups, norms by channel) has the same bits in pieces.
 #include "cohort/verify/pieces.h"
 
 #include <ATen/autocast_mode.h>
@@ -27,7 +38,6 @@
 #include <set>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/models/graph/layer_graph.h"
@@ -44,23 +54,19 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// One input of one layer.
-struct Reader {
+struct ValueReader {
   size_t layer, input;
 };
 
-/// Copies of one value by place in a list, and how their gradients are added up: group after group, each from its last place down.
+/// The copies of a value, one a reader, and how their gradients are added: group after group, each in its order.
 struct Crossing {
-  std::vector<Reader> readers;
+  std::vector<ValueReader> readers;
   std::vector<bool> is_sent;                 ///< One a reader: it is in another stage.
-  std::vector<std::vector<int64_t>> groups;  ///< Places.
-  std::vector<at::Tensor> copies;            ///< Of this forward.
+  std::vector<std::vector<int64_t>> groups;  ///< Indices of readers.
+  std::vector<at::Tensor> copies;            ///< Copies of the current forward.
 };
 
 constexpr int64_t kEndOfGroup = -1;
-
-void add_to(at::Tensor& sum, const at::Tensor& term) {
-  if (term.defined()) sum = sum.defined() ? sum + term : term;
-}
 
 struct ReadInStages : torch::autograd::Function<ReadInStages> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& value, const std::vector<int64_t>& order,
@@ -76,26 +82,26 @@ struct ReadInStages : torch::autograd::Function<ReadInStages> {
     at::Tensor total, of_group;
     for (const int64_t place : ctx->saved_data["order"].toIntVector()) {
       if (place == kEndOfGroup) {
-        add_to(total, of_group);
+        add_defined(total, of_group);
         of_group = at::Tensor();
         continue;
       }
       const at::Tensor& gradient = gradients[static_cast<size_t>(place)];
-      add_to(of_group, gradient.defined() && is_sent[static_cast<size_t>(place)] ? gradient.contiguous() : gradient);
+      add_defined(of_group, gradient.defined() && is_sent[static_cast<size_t>(place)] ? gradient.contiguous() : gradient);
     }
     return {total, at::Tensor(), at::Tensor()};
   }
 };
 
-std::vector<Reader> readers_of(const LayerGraph& model, size_t producer) {
-  std::vector<Reader> readers;
+std::vector<ValueReader> readers_of(const LayerGraph& model, size_t producer) {
+  std::vector<ValueReader> readers;
   for (size_t layer = producer + 1; layer < model.layers().size(); ++layer)
     for (size_t input = 0; input < model.layers()[layer].inputs.size(); ++input)
       if (model.layers()[layer].inputs[input] == static_cast<int>(producer)) readers.push_back({layer, input});
   return readers;
 }
 
-Crossing crossing_of(std::vector<Reader> readers, const std::vector<LayerStage>& stages, const LayerStage& made) {
+Crossing crossing_of(std::vector<ValueReader> readers, const std::vector<LayerStage>& stages, const LayerStage& made) {
   Crossing crossing;
   crossing.readers = std::move(readers);
   std::map<int, std::vector<int64_t>> places_of_stage;
@@ -105,7 +111,7 @@ Crossing crossing_of(std::vector<Reader> readers, const std::vector<LayerStage>&
     places_of_stage[reader.stage].push_back(static_cast<int64_t>(place));
     worker_of_stage[reader.stage] = reader.worker;
   }
-  for (const Reader& reader : crossing.readers) crossing.is_sent.push_back(stages.at(reader.layer).stage != made.stage);
+  for (const ValueReader& reader : crossing.readers) crossing.is_sent.push_back(stages.at(reader.layer).stage != made.stage);
   for (auto stage = places_of_stage.rbegin(); stage != places_of_stage.rend(); ++stage)
     if (stage->first != made.stage && worker_of_stage[stage->first] == made.worker) crossing.groups.push_back(stage->second);
   for (const auto& [stage, places] : places_of_stage)
@@ -126,7 +132,7 @@ void wrap(LayerGraph& model, size_t producer, const std::shared_ptr<Crossing>& c
     return value;
   });
   for (size_t place = 0; place < crossing->readers.size(); ++place) {
-    const Reader& reader = crossing->readers[place];
+    const ValueReader& reader = crossing->readers[place];
     model.replace_layer(reader.layer, nullptr,
                         [=, inner = model.layers()[reader.layer].function, input = reader.input](LayerGraph::Inputs in) {
                           in.at(input) = std::exchange(crossing->copies.at(place), at::Tensor());
@@ -135,8 +141,7 @@ void wrap(LayerGraph& model, size_t producer, const std::shared_ptr<Crossing>& c
   }
 }
 
-/// With another stage.
-bool shares_a_weight(const LayerGraph& model, const StageCut& cut, size_t layer) {
+bool shares_weight_with_stage(const LayerGraph& model, const StageCut& cut, size_t layer) {
   const std::string prefix = model.layers()[layer].name + ".";
   return std::any_of(cut.tied.begin(), cut.tied.end(),
                      [&](const TiedWeight& weight) { return weight.name.starts_with(prefix) || weight.user_name.starts_with(prefix); });
@@ -160,12 +165,13 @@ BackwardOrder backward_order(const LayerGraph& model, const Layout& layout, cons
   const StageCut cut = cut_graph(model, stage_of);
   std::vector<std::vector<int>> ranks_of_stage(static_cast<size_t>(cut.num_stages()));
   for (const LayerStage& layer : stages) ranks_of_stage[static_cast<size_t>(layer.stage)] = {layer.worker};
-  // What is recomputed may not run twice, so a stage that hands a gradient on makes all of its gradients with that one.
-  // Where only some layers recompute, it is those with a shared weight that count: the order of the others' sums is the same either way.
+  // A recomputed stage that sends a gradient on makes all its gradients at once, since it may not recompute twice. If only some layers
+  // recompute, only those with a shared weight matter, since the order of other sums is the same.
   const std::vector<bool> recompute = recomputed_layers(layout.recompute, model.layers().size());
   std::set<int> runs_twice;
   for (size_t layer = 0; layer < recompute.size(); ++layer)
-    if (recompute[layer] && (layout.recompute == "all" || shares_a_weight(model, cut, layer))) runs_twice.insert(cut.stage_of[layer]);
+    if (recompute[layer] && (layout.recompute == "all" || shares_weight_with_stage(model, cut, layer)))
+      runs_twice.insert(cut.stage_of[layer]);
   std::vector<bool> at_once(static_cast<size_t>(cut.num_stages()), false);
   for (const StageEdge& edge : cut.edges)
     if (runs_twice.contains(edge.to) && !edge.values.empty()) at_once[static_cast<size_t>(edge.to)] = true;
@@ -176,7 +182,7 @@ BackwardOrder backward_order(const LayerGraph& model, const Layout& layout, cons
         const ActionKind part = at_once[static_cast<size_t>(action.stage)] ? ActionKind::kBackwardInput : ActionKind::kBackwardWeight;
         if (action.kind == ActionKind::kBackward || action.kind == part) order.emplace_back(action.stage, action.micro_batch);
       }
-    // The table is the ranks' own, so a gradient that it leaves out would be missed by both.
+    // The ranks use the same table, so a gradient that it lacks would be missing in both.
     const size_t num_gradients = at_once.size() * static_cast<size_t>(num_micro_batches);
     if (order.size() != num_gradients || std::set(order.begin(), order.end()).size() != num_gradients)
       fail(ErrorCode::kFailed, "verify: the schedule adds ", order.size(), " gradients of ", at_once.size(), " stages and ",
@@ -185,22 +191,8 @@ BackwardOrder backward_order(const LayerGraph& model, const Layout& layout, cons
   };
 }
 
-// Pieces of products, for P ranks. A value is whole between layers; a layer cuts what it needs.
-//
-//   outputs divided (column, vocabulary, channels out)   y = [x W_0^T, x W_1^T, ...]; the gradient of x is the sum of the P terms
-//   inputs divided (row, channels in)                    y = x_0 W_0^T + x_1 W_1^T + ... + b
-//   heads                                                both of them twice, with attention over each rank's heads between
-//   positions divided                                    layer norm of each part of the positions: the gradients of its weight and bias are
-//                                                        sums of P terms, and so are those of the biases that a block adds to such a part
-//   logits divided                                       log of the sum of P sums of exponentials
-//
-// All sums go ((t_0 + t_1) + t_2) + ..., half precision in float and rounded once. Which layer is divided how is taken from plan_shards();
-// what stands here is the arithmetic. Everything else (element-wise layers, lookups, norms by channel) has the same bits in pieces.
-
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 using Tensors = std::vector<at::Tensor>;
 
 bool is_half(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf; }
@@ -212,13 +204,13 @@ at::Tensor add_in_order(const Tensors& terms) {
   return half ? sum.to(terms.front().scalar_type()) : sum;
 }
 
-/// Piece `rank` of `dim`, by itself in memory as the rank has it.
+/// Piece `rank` of `dim`, contiguous as on the rank.
 at::Tensor piece(const at::Tensor& whole, int64_t dim, int rank, int num_ranks) {
   const int64_t size = whole.size(dim) / num_ranks;
   return whole.narrow(dim, rank * size, size).contiguous();
 }
 
-/// A tensor that each rank uses differently: the gradient is the sum of theirs.
+/// One copy for each rank; the gradient is the sum of theirs.
 struct UsedByAll : torch::autograd::Function<UsedByAll> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& input, int64_t num_ranks) {
     (void)ctx;
@@ -239,7 +231,6 @@ Tensors used_by_all(const at::Tensor& input, int num_ranks) {
   return UsedByAll::apply(input, static_cast<int64_t>(num_ranks));
 }
 
-/// What `of_rank` makes of each rank.
 template <typename Function>
 Tensors for_each_rank(int num_ranks, Function of_rank) {
   Tensors results;
@@ -247,7 +238,7 @@ Tensors for_each_rank(int num_ranks, Function of_rank) {
   return results;
 }
 
-/// A piece of a value that is put together: its gradient lies by itself in memory, as on the rank.
+/// Makes the gradient of a piece contiguous, as on the rank.
 struct OwnGradient : torch::autograd::Function<OwnGradient> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input) {
     (void)ctx;
@@ -256,61 +247,55 @@ struct OwnGradient : torch::autograd::Function<OwnGradient> {
   static variable_list backward(AutogradContext*, const variable_list& gradients) { return {gradients[0].contiguous()}; }
 };
 
-at::Tensor put_together(Tensors pieces, int64_t dim) {
+/// Puts the pieces of all ranks together along `dim`.
+template <typename Function>
+at::Tensor put_together(int num_ranks, int64_t dim, Function of_rank) {
+  Tensors pieces = for_each_rank(num_ranks, of_rank);
   for (at::Tensor& each : pieces) each = OwnGradient::apply(each);
   return at::cat(pieces, dim);
 }
 
-at::Tensor with_bias(const at::Tensor& sum, const at::Tensor& bias) { return bias.defined() ? sum + bias : sum; }
-
 // --- Linear layers and convolutions. ---
 
-/// `weight` and `bias` of a layer that is linear.
-LayerGraph::Function linear_in_pieces(const at::Tensor& weight, const at::Tensor& bias, const std::string& placement, int num_ranks) {
-  if (placement == "whole") return [=](const LayerGraph::Inputs& in) { return at::linear(in[0], weight, bias); };
-  if (placement == "row")
+/// `product` of the input and a weight {outputs, inputs, ...}, of which the inputs or the outputs are divided. `dim` is that of features in
+/// inputs and outputs; the bias gets `bias_shape` to be added to an output.
+template <typename Product>
+LayerGraph::Function product_in_pieces(Product product, const at::Tensor& weight, const at::Tensor& bias, bool divides_inputs, int64_t dim,
+                                       const std::vector<int64_t>& bias_shape, int num_ranks) {
+  if (divides_inputs)
     return [=](const LayerGraph::Inputs& in) {
-      const at::Tensor sum = add_in_order(for_each_rank(
-          num_ranks, [&](int rank) { return at::linear(piece(in[0], -1, rank, num_ranks), piece(weight, 1, rank, num_ranks)); }));
-      return with_bias(sum, bias.defined() ? bias.to(sum.scalar_type()) : bias);
+      const at::Tensor sum = add_in_order(for_each_rank(num_ranks, [&](int rank) {
+        return product(piece(in[0], dim, rank, num_ranks), piece(weight, 1, rank, num_ranks), at::Tensor());
+      }));
+      return bias.defined() ? sum + bias.to(sum.scalar_type()).view(bias_shape) : sum;
     };
   return [=](const LayerGraph::Inputs& in) {
     const Tensors x = used_by_all(in[0], num_ranks);
-    return put_together(for_each_rank(num_ranks,
-                                      [&](int rank) {
-                                        return at::linear(x[static_cast<size_t>(rank)], piece(weight, 0, rank, num_ranks),
-                                                          bias.defined() ? piece(bias, 0, rank, num_ranks) : bias);
-                                      }),
-                        -1);
+    return put_together(num_ranks, dim, [&](int rank) {
+      return product(x[static_cast<size_t>(rank)], piece(weight, 0, rank, num_ranks),
+                     bias.defined() ? piece(bias, 0, rank, num_ranks) : bias);
+    });
   };
+}
+
+LayerGraph::Function linear_in_pieces(const at::Tensor& weight, const at::Tensor& bias, const std::string& placement, int num_ranks) {
+  if (placement == "whole") return [=](const LayerGraph::Inputs& in) { return at::linear(in[0], weight, bias); };
+  const auto product = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return at::linear(x, w, b); };
+  return product_in_pieces(product, weight, bias, placement == "row", -1, {-1}, num_ranks);
 }
 
 LayerGraph::Function convolution_in_pieces(const std::shared_ptr<torch::nn::Conv2dImpl>& layer, const std::string& placement,
                                            int num_ranks) {
-  const auto convolve = [layer](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const auto product = [layer](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
     const auto& options = layer->options;
     return torch::nn::functional::detail::conv2d(x, weight, bias, options.stride(), options.padding(), options.dilation(), /*groups=*/1);
   };
-  if (placement == "channels in")
-    return [=](const LayerGraph::Inputs& in) {
-      const at::Tensor sum = add_in_order(for_each_rank(
-          num_ranks, [&](int rank) { return convolve(piece(in[0], 1, rank, num_ranks), piece(layer->weight, 1, rank, num_ranks), {}); }));
-      return with_bias(sum, layer->bias.defined() ? layer->bias.to(sum.scalar_type()).view({-1, 1, 1}) : layer->bias);
-    };
-  return [=](const LayerGraph::Inputs& in) {
-    const Tensors x = used_by_all(in[0], num_ranks);
-    return put_together(for_each_rank(num_ranks,
-                                      [&](int rank) {
-                                        return convolve(x[static_cast<size_t>(rank)], piece(layer->weight, 0, rank, num_ranks),
-                                                        layer->bias.defined() ? piece(layer->bias, 0, rank, num_ranks) : layer->bias);
-                                      }),
-                        1);
-  };
+  return product_in_pieces(product, layer->weight, layer->bias, placement == "channels in", 1, {-1, 1, 1}, num_ranks);
 }
 
 // --- Transformer blocks and layer norm. ---
 
-/// In the type in which a linear layer takes it: ranks exchange it so.
+/// Cast to autocast's type, in which ranks exchange it.
 at::Tensor as_exchanged(const at::Tensor& input) {
   const c10::DeviceType device = input.device().type();
   return at::autocast::is_autocast_enabled(device) ? input.to(at::autocast::get_autocast_dtype(device)) : input;
@@ -324,24 +309,19 @@ struct Pieces {
     const auto& options = layer.options;
     if (!positions) return at::layer_norm(x, options.normalized_shape(), layer.weight, layer.bias, options.eps());
     const Tensors weight = used_by_all(layer.weight, num_ranks), bias = used_by_all(layer.bias, num_ranks);
-    return put_together(for_each_rank(num_ranks,
-                                      [&](int rank) {
-                                        const auto r = static_cast<size_t>(rank);
-                                        return at::layer_norm(piece(x, 1, rank, num_ranks), options.normalized_shape(), weight[r], bias[r],
-                                                              options.eps());
-                                      }),
-                        1);
+    return put_together(num_ranks, 1, [&](int rank) {
+      const auto r = static_cast<size_t>(rank);
+      return at::layer_norm(piece(x, 1, rank, num_ranks), options.normalized_shape(), weight[r], bias[r], options.eps());
+    });
   }
-  /// The sum of the ranks' terms and the bias, which with parts of the positions each rank adds to its own.
+  /// The sum of the ranks' terms and the bias, which each rank adds to its own positions if these are divided.
   at::Tensor sum(const Tensors& terms, const at::Tensor& bias) const {
     const at::Tensor whole = add_in_order(terms);
     if (!positions) return whole + bias.to(whole.scalar_type());
     const Tensors biases = used_by_all(bias, num_ranks);
-    return put_together(for_each_rank(num_ranks,
-                                      [&](int rank) {
-                                        return piece(whole, 1, rank, num_ranks) + biases[static_cast<size_t>(rank)].to(whole.scalar_type());
-                                      }),
-                        1);
+    return put_together(num_ranks, 1, [&](int rank) {
+      return piece(whole, 1, rank, num_ranks) + biases[static_cast<size_t>(rank)].to(whole.scalar_type());
+    });
   }
   /// A rank's rows of q, of k and of v.
   at::Tensor rows_of_heads(const at::Tensor& qkv, int rank) const {
@@ -392,7 +372,7 @@ struct CrossEntropyInPieces : torch::autograd::Function<CrossEntropyInPieces> {
   }
 };
 
-/// The layer's own weight, or the copy that it borrows.
+/// Copies of borrowed weights, by name.
 using Weights = std::map<std::string, at::Tensor>;
 
 void replace_linear(LayerGraph& model, size_t index, const std::string& placement, int num_ranks, const Weights& copies) {
@@ -424,7 +404,6 @@ void replace(LayerGraph& model, size_t index, const LayerPlacement& placement, i
   }
 }
 
-/// A copy of each weight that a stage borrows.
 AlteredModel borrow(LayerGraph& model, const std::vector<TiedUse>& uses, Weights& copies) {
   AlteredModel altered;
   for (const TiedUse& use : uses) {
@@ -456,7 +435,7 @@ AlteredModel compute_in_pieces(LayerGraph& model, const Layout& layout, const st
       replace_linear(model, i, "whole", layout.tp, copies);
     else replace(model, i, plan.placements[i], layout.tp, copies);
   }
-  if (plan.logits_divided && !model.loss())  // Which takes the logits whole.
+  if (plan.logits_divided && !model.loss())  // The model's own loss takes whole logits.
     altered.loss = [num_ranks = int64_t{layout.tp}](const at::Tensor& logits, const at::Tensor& target) {
       return CrossEntropyInPieces::apply(logits, target, num_ranks);
     };

@@ -1,22 +1,18 @@
 #pragma once
-// What ranks of a model-parallel layout compute, by one process and in their order of sums: values that cross stages of a pipeline, and
-// products in the pieces that tensor ranks have.
+// The arithmetic of model-parallel ranks by one process, in their order of sums: values that cross pipeline stages, and products in the
+// pieces of tensor-parallel ranks.
 
 #include <string>
 #include <vector>
 
 #include "cohort/job/layout.h"
-#include "cohort/run/train_job.h"
-#include "cohort/train/step/in_turn.h"
+#include "cohort/train/train_options.h"
 
 namespace cohort {
 
 class LayerGraph;
 
-// Values that cross from one stage of a pipeline to another, in one process: with the memory layout that they have after the way, and with
-// their gradients added up in the order in which a pipeline adds them.
-
-/// Who runs a layer.
+/// The stage and worker of a layer.
 struct LayerStage {
   std::string layer;
   int stage = 0, worker = 0;
@@ -26,22 +22,20 @@ struct LayerStage {
 struct TiedUse {
   std::string name;  ///< "output.weight"
   int owner_stage = 0, stage = 0;
-  bool of_same_worker = false;  ///< Which has one tensor for both.
+  bool of_same_worker = false;  ///< One worker has both stages, and one tensor.
 };
 
-/// Wraps the functions of `model` where a value is read in another stage than the one that makes it. `stages`: one a layer, or empty: none.
+/// Wraps the functions of `model` where a value is read in another stage: values are contiguous there, and gradients are added in the order
+/// of a pipeline. `stages`: one a layer, or empty.
 void cross_stages(LayerGraph& model, const std::vector<LayerStage>& stages);
 
-/// In which order the workers of `layout`, all pipelines alike, add gradients of weights: where their schedule has the backward of a whole
-/// stage, or the part of it that is about weights. Before the model changes.
+/// The order in which the workers of `layout` add weight gradients, by their schedule; the same in all pipelines. Called before the model
+/// changes.
 BackwardOrder backward_order(const LayerGraph& model, const Layout& layout, const std::vector<LayerStage>& stages);
 
-// What tensor-parallel ranks compute, by one process: each product in the pieces that the ranks have, added up in rank order. A plain
-// implementation beside tensor/, from the formulas in the heads of its rules, so that a mistake there is not repeated here: weights stay
-// whole, and nothing is exchanged.
-
-/// Replaces functions of `model` so that it computes as `layout`'s tensor ranks do together, and so that each of the tied weights
-/// `borrowed` is a copy where its layer is linear. Error(kBadInput) for a layer that no plain implementation is written for.
+/// Replaces functions of `model` so that it computes each product in the pieces of `layout`'s tensor ranks, added in rank order, and so
+/// that linear layers use copies of the tied weights `borrowed`. The implementation is independent of tensor/, so that a mistake there is
+/// not repeated here: weights are whole, and nothing is exchanged. Error(kBadInput) for a layer without such an implementation.
 AlteredModel compute_in_pieces(LayerGraph& model, const Layout& layout, const std::vector<TiedUse>& borrowed);
 
 }  // namespace cohort

@@ -24,21 +24,21 @@ bool is_any_of(const Module& module) {
   return (... || (dynamic_cast<const Kinds*>(&module) != nullptr));
 }
 
-/// The probability of a dropout layer of this class; 0 for other modules.
+/// The drop probability; 0 for modules of other classes.
 template <typename Kind>
 double probability(const Module& module) {
   const auto* const dropout = dynamic_cast<const Kind*>(&module);
   return dropout ? dropout->options.p() : 0;
 }
 
-/// Of a recurrent layer, which drops between its layers alone.
+/// The drop probability of a recurrent layer, which drops only between its layers.
 template <typename Kind>
 double recurrent_probability(const Module& module) {
   const auto* const layer = dynamic_cast<const Kind*>(&module);
   return layer && layer->options.num_layers() > 1 ? layer->options.dropout() : 0;
 }
 
-/// Whether forward() takes numbers from LibTorch's generator while it trains.
+/// True if forward() draws from LibTorch's generator in training.
 bool draws(const Module& module) {
   using namespace torch::nn;  // NOLINT(google-build-using-namespace): a list of its classes.
   if (const auto* const attention = dynamic_cast<const MultiheadAttentionImpl*>(&module)) return attention->options.dropout() > 0;
@@ -49,7 +49,7 @@ bool draws(const Module& module) {
          is_any_of<RReLUImpl>(module);
 }
 
-/// "torch::nn::DropoutImpl" -> "torch::nn::Dropout", "(anonymous namespace)::Norm" -> "Norm": as it stands in the program.
+/// The name in the program: "torch::nn::DropoutImpl" -> "torch::nn::Dropout", "(anonymous namespace)::Norm" -> "Norm".
 std::string class_name_of(const Module& module) {
   std::string name = c10::demangle(typeid(module).name());  // Not module.name(), which a constructor may have given.
   constexpr const char* kUnnamed = "(anonymous namespace)::";
@@ -96,7 +96,7 @@ std::vector<Suspect> suspects_of(const Json& modules, const SuspectOptions& opti
                           "(GroupNorm, LayerNorm)"));
       continue;
     }
-    // Ours divide a batch where it does not matter, and say so (sample_granularity).
+    // Cohort's own modules declare how a batch may be divided (sample_granularity).
     if (class_name.starts_with("torch::") || class_name.starts_with("cohort::")) continue;
     std::vector<std::string> moved;
     for (const Json& buffer : module.at("buffers"))

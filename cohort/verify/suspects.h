@@ -1,6 +1,5 @@
 #pragma once
-// Which modules of a model are known to compute something else when a batch is divided: where verify says that a layout is another training
-// it names them.
+// Names modules that are known to compute something else when a batch is divided, for layouts that verify finds to be another training.
 
 #include <functional>
 #include <string>
@@ -18,14 +17,14 @@ struct Suspect {
   std::string why;         ///< What it does and what to use instead.
 };
 
-/// What suspects_of() wants to know of a model. Text, for the model lives in another process.
+/// The input of suspects_of(); JSON, since the model lives in another process.
 Json describe_modules(const LayerGraph& model);
 
 struct SuspectOptions {
   bool batch_is_divided = false;  ///< Over replicas or into micro-batches.
   bool sync_batch_norm = false;
-  bool draws = false;                                    ///< Whether forward() was seen to take numbers from LibTorch's generator.
-  std::function<bool(const std::string& buffer)> moved;  ///< Whether training has changed "model.norm.running_mean".
+  bool draws = false;                                    ///< forward() was seen to draw from LibTorch's generator.
+  std::function<bool(const std::string& buffer)> moved;  ///< True if training has changed a buffer ("norm.running_mean").
 };
 std::vector<Suspect> suspects_of(const Json& modules, const SuspectOptions& options);
 

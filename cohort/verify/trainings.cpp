@@ -8,13 +8,11 @@
 #include <optional>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/batch_schedule.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/run/train_job.h"
-#include "cohort/verify/pieces.h"
 #include "cohort/verify/suspects.h"
 #include "cohort/world/launch.h"
 
@@ -24,19 +22,19 @@ struct Trainings::Variant {
   int pieces = 1;
   double nudge = 0;
   Fault fault = Fault::kNone;
-  std::optional<Layout> in_turn = {};
+  std::optional<Layout> sequential = {};
   StagesOfRun stages = {};
 };
 
 namespace {
 
-/// Whether a worker adds gradients of several stages to one weight, in the order of its schedule.
+/// True if a worker adds gradients of several stages to one weight, in the order of its schedule.
 bool adds_stages_up(const StagesOfRun& stages) {
   return std::any_of(stages.tied.begin(), stages.tied.end(), [](const TiedUse& use) { return use.of_same_worker; });
 }
 
-/// What the arithmetic of a layout depends on: which ranks trade places, when they exchange and what they keep does not matter, but that
-/// ZeRO 2 and 3 exchange every micro-step, and where a worker adds gradients of several stages to one weight.
+/// The layout reduced to what its arithmetic depends on. Of ZeRO it depends on the exchange after every micro-step (2 and 3), and of equal
+/// stages on weights to which a worker adds gradients of several stages.
 Layout arithmetic_of(const Layout& layout, const StagesOfRun& stages, int64_t most_micro_steps) {
   Layout result;
   if (layout.zero >= 2 && layout.pp == 1 && most_micro_steps > 1) result.zero = 2;
@@ -62,9 +60,9 @@ Trainings::Trainings(const Config& config, const DataSet& data) : config_(config
   config_.checkpoint_every = 0;
   config_.resume = config_.json = false;
   config_.goal.clear();
-  // Kernels divide sums by threads, so all runs use the same number.
+  // Kernels divide sums over threads, so all runs use the same number.
   config_.threads = std::max(1, config_.threads);
-  // And all are told the same by a teacher, to the last bit.
+  // All runs get bitwise the same scores from a teacher.
   if (!config_.teacher.empty() && config_.teacher_answers == "auto") config_.teacher_answers = "live";
 }
 Trainings::~Trainings() = default;
@@ -72,16 +70,17 @@ Trainings::~Trainings() = default;
 std::string Trainings::run(Job job, const Variant& variant) {
   const int num_ranks = job.num_ranks();
   job.config.run = concat(folder_.path(), "/", num_runs_++);
-  TrainOptions options{.reports = false, .keep_first = num_ranks == 1 && !initial_.contains(variant.nudge), .in_turn = variant.in_turn};
-  put_in_fault(variant.fault, job, options);
+  TrainOptions options{
+      .reports = false, .keep_first = num_ranks == 1 && !initial_.contains(variant.nudge), .sequential = variant.sequential};
+  inject_fault(variant.fault, job, options);
   if (num_ranks == 1)
     options.alter_model = [&variant, description = modules_path()](LayerGraph& model) {
       if (variant.nudge > 0) nudge_weights(model, variant.nudge);
       if (!std::filesystem::exists(description)) write_file_atomically(description, describe_modules(model).dump());
-      if (!variant.in_turn) return AlteredModel();
+      if (!variant.sequential) return AlteredModel();
       BackwardOrder order;
-      if (adds_stages_up(variant.stages)) order = backward_order(model, *variant.in_turn, variant.stages.layers);
-      AlteredModel altered = compute_in_pieces(model, *variant.in_turn, variant.stages.tied);
+      if (adds_stages_up(variant.stages)) order = backward_order(model, *variant.sequential, variant.stages.layers);
+      AlteredModel altered = compute_in_pieces(model, *variant.sequential, variant.stages.tied);
       altered.order = std::move(order);
       cross_stages(model, variant.stages.layers);
       return altered;
@@ -89,7 +88,7 @@ std::string Trainings::run(Job job, const Variant& variant) {
   const int code = run_ranks({.num_ranks = num_ranks, .is_one_of_many = true}, [&](const World& world) {
     return train(job, data_, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
   });
-  if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // The ranks have said why.
+  if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // The ranks have reported why.
   return job.config.run + "/checkpoints";
 }
 
@@ -108,7 +107,7 @@ const Checkpoint& Trainings::known(const std::string& key, const Variant& varian
   Config config = config_;
   config.memory_limit = 0;
   config.accumulate *= variant.pieces;
-  if (!variant.in_turn) config.shares = "equal";
+  if (!variant.sequential) config.shares = "equal";
   const std::string folder = run(resolve(config, Layout()), variant);
   if (!initial_.contains(variant.nudge)) initial_.emplace(variant.nudge, Checkpoint::open(folder + "/step-000000000"));
   std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(folder);
@@ -125,14 +124,14 @@ const Checkpoint& Trainings::one_process(int pieces, double nudge) {
   return known(concat("one process, pieces=", pieces, ",nudge=", nudge), {.pieces = pieces, .nudge = nudge});
 }
 
-const Checkpoint& Trainings::in_turn(const Layout& layout, const StagesOfRun& stages, double nudge) {
+const Checkpoint& Trainings::sequential(const Layout& layout, const StagesOfRun& stages, double nudge) {
   const Job job = resolve(config_, layout);
   const Layout arithmetic = arithmetic_of(layout, stages, config_.accumulate * largest_batch_factor(job.batch_stages));
   if (arithmetic.num_ranks() == 1 && arithmetic.microbatches == 1 && stages.layers.empty()) return one_process(1, nudge);
   std::string key = concat(to_text(arithmetic), ",microbatches=", arithmetic.microbatches, ",nudge=", nudge, ",stages=");
   for (const LayerStage& layer : stages.layers) key += concat(" ", layer.stage, "/", layer.worker);
   for (const TiedUse& use : stages.tied) key += concat(" ", use.name);
-  return known(key, {.nudge = nudge, .in_turn = arithmetic, .stages = stages});
+  return known(key, {.nudge = nudge, .sequential = arithmetic, .stages = stages});
 }
 
 Checkpoint Trainings::ranks(const Layout& layout, Fault fault) {

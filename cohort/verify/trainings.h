@@ -1,6 +1,6 @@
 #pragma once
-// The trainings that verify compares: one process, one process that does in turn what ranks do side by side, and the ranks themselves. Each
-// runs in forked processes, those of one process once for all layouts.
+// The trainings that verify compares: by one process, by one process that runs the ranks sequentially, and by the ranks. Each runs in
+// forked processes; those by one process are shared by all layouts.
 
 #include <torch/nn/module.h>
 
@@ -18,32 +18,31 @@
 
 namespace cohort {
 
-/// What a training tells of its stages; empty without a pipeline.
+/// The stages of a training; empty without a pipeline.
 struct StagesOfRun {
   std::vector<LayerStage> layers;
   std::vector<TiedUse> tied;
 };
 
-/// Made and used in one thread, the only one of the process. Works in a temporary folder that it removes. Error where a training fails.
+/// For a process with one thread. Uses a temporary folder, which it removes. Error if a training fails.
 class Trainings {
  public:
   Trainings(const Config& config, const DataSet& data);
   ~Trainings();
 
-  /// What every training begins with.
+  /// The initial state of every training.
   const Checkpoint& initial();
-  /// One process that takes each micro-step of the command, cut into `pieces` more, whole. `nudge`: its initial weights move by this part
-  /// of themselves, up and down.
+  /// Training by one process, with each micro-step divided into `pieces`. `nudge`: a relative change of the initial weights.
   const Checkpoint& one_process(int pieces = 1, double nudge = 0);
-  /// One process that does the arithmetic of `layout`'s ranks in their order (train/step/in_turn.h, pieces.h, pieces.h).
-  const Checkpoint& in_turn(const Layout& layout, const StagesOfRun& stages, double nudge = 0);
-  /// What the weights began with that `nudge` moved; one_process() or in_turn() was called with it.
+  /// One process that does the arithmetic of `layout`'s ranks in their order (train/step/sequential_ranks.h, pieces.h).
+  const Checkpoint& sequential(const Layout& layout, const StagesOfRun& stages, double nudge = 0);
+  /// The initial weights moved by `nudge`, after a call of one_process() or sequential() with it.
   const Checkpoint& nudged_initial(double nudge) { return initial_.at(nudge); }
-  /// describe_modules() of the model; a training by one process was there.
+  /// describe_modules() of the model, after a training by one process.
   Json modules() const;
-  /// That of all trainings, for what else is kept as long.
+  /// The temporary folder.
   const std::string& folder() const;
-  /// The ranks, anew at each call.
+  /// Training by the ranks, run at each call.
   Checkpoint ranks(const Layout& layout, Fault fault = Fault::kNone);
 
  private:
@@ -60,9 +59,7 @@ class Trainings {
   int num_runs_ = 0;
 };
 
-// How much does a training amplify rounding? Its initial weights move a little.
-
-/// Every third weight goes up by `unit` of itself, the others down.
+/// Multiplies every third weight by 1 + `unit` and the others by 1 - `unit`, to measure how a training amplifies rounding.
 void nudge_weights(torch::nn::Module& model, double unit);
 
 }  // namespace cohort

@@ -1,36 +1,33 @@
-// The verdict on a layout. Steps:
-//   1. The layout is trained twice; two runs that differ in a bit are no training to rely on: different.
-//   2. One process does the same arithmetic in the same order: the shares of the ranks in turn, micro-batches in turn, products of tensor
-//      parallelism in the pieces that the ranks have, gradients of values that cross stages (train/step/in_turn.h, pieces.h).
-//      Equal numbers: the same, in any precision. Batch norm over several replicas has no such process; there the reference is one process
-//      that takes each micro-step whole.
-//   3. Where numbers differ each tensor has a bound of its own, relative to its update w - w0: the reference is trained once more with
-//      initial weights that differ by what its arithmetic cannot tell apart, and a layout may differ by kLastBits roundings of its values,
-//      kSums of its update (sums in another order) and kMargin times what the nudge makes of the update beyond that. Over the bound:
-//      different. A bound above kCeiling of the update could hide a learning rate that is 1 % off: not proven.
-//      A tensor that is moved by rounding alone (a bias right before batch norm has no gradient) proves nothing and hides nothing.
-//   4. A model may compute something else of a batch that is divided, and ranks and the process of step 2 then agree: the gradients of one
-//      batch, divided and whole, are compared by themselves (batch_division.cpp).
-//   5. The process of step 2 shares the trainer with the ranks, so it is held against one that takes each batch whole, as a plain run does:
-//      the two are no further apart than kWhole of the update, or than rounding explains.
-// Cost: two trainings of the layout, and once for all layouts of the same arithmetic one or two by one process.
+// Decides whether a layout is the same training as one process. Steps:
+//   1. The layout is trained twice; if the two runs differ in a bit, the verdict is different.
+//   2. One process does the same arithmetic in the same order: the micro-batches of the ranks sequentially, tensor-parallel products in the
+//      pieces of the ranks, gradients of values that cross stages (train/step/sequential_ranks.h, pieces.h). Equal bits are the same
+//      training, in any precision. Batch norm over several replicas has no such process; its reference is one process that takes each
+//      micro-step whole.
+//   3. If bits differ, each tensor has a bound, relative to its update w - w0. The reference is trained again with initial weights nudged
+//   by
+//      one unit of its arithmetic, and a layout may differ by kLastBits roundings of its values, kSums of its update (sums in another
+//      order) and kMargin times the further effect of the nudge. Beyond the bound the verdict is different. A bound above kCeiling of the
+//      update could hide a learning rate that is 1 % off: not proven. Tensors that only rounding moves (a bias right before batch norm has
+//      no gradient) are ignored.
+//   4. A model may depend on how its batch is divided, in which case the ranks and the process of step 2 agree: the gradients of one batch,
+//      divided and whole, are compared (batch_division.cpp).
+//   5. The process of step 2 uses the training code of the ranks, so it is compared with one that takes each batch whole: they may differ
+//   by
+//      kWhole of the update, or by what rounding explains.
+// Cost: two trainings by the layout, and one or two by one process for all layouts of the same arithmetic.
 #include "cohort/verify/verify.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
-#include <string>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/compare.h"
-#include "cohort/data/source/source.h"
-#include "cohort/job/config.h"
 #include "cohort/job/job.h"
-#include "cohort/job/layout.h"
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/train/check_run.h"
 #include "cohort/verify/batch_division.h"
@@ -40,13 +37,13 @@ namespace cohort {
 
 namespace {
 
-/// Whether an exchange takes the workers' mean, and no outer step is made.
+/// True if an exchange takes the workers' mean, without an outer optimizer.
 bool averages(const SyncMode& sync, const Config& config) {
   return sync.kind == SyncKind::kLocal || (sync.kind == SyncKind::kDiloco && config.outer_lr == 1 && config.outer_momentum == 0);
 }
 
-/// Of workers that do not wait: one alone is one process; and all gradients of one version, applied one after the other, are what plain SGD
-/// sums, as is an average of all workers after every step.
+/// Asynchronous modes equal sync=step for a single worker, and with plain SGD if all gradients of a version are applied one after the other
+/// or all workers are averaged after every step.
 void check_served(const SyncMode& sync, const Config& config, const Layout& layout) {
   if (layout.num_ranks() == 1 && (sync.quorum == 0 || averages(sync, config))) return;
   const bool waits_for_all = sync.quorum == layout.num_ranks() && sync.number == 1 && averages(sync, config);
@@ -66,8 +63,7 @@ void check_served(const SyncMode& sync, const Config& config, const Layout& layo
          name_settings("use --optimizer sgd without --clip-norm"), ", or sync=step");
 }
 
-/// Of workers that train by themselves between exchanges, what is the same training as `step`: an average after every step of what plain
-/// SGD is linear in; or one worker, which nobody averages with.
+/// Local steps equal sync=step for a single worker, and with plain SGD, which is linear, if workers are averaged after every step.
 void check_sync(const Config& config, const Layout& layout) {
   const SyncMode& sync = layout.sync;
   if (sync.kind == SyncKind::kStep) return;
@@ -88,8 +84,7 @@ void check_sync(const Config& config, const Layout& layout) {
          name_settings(" is another training by design: each worker clips its own gradient; leave --clip-norm out, or use sync=step"));
 }
 
-/// What verify has nothing to compare with, before it trains: Error(kBadInput) for a layout or an option that is another training by
-/// design, or that no run could do.
+/// Error(kBadInput) for a layout or an option that is another training by design, or that is invalid.
 void check_verifiable(const Config& config, const Layout& layout, const DataSet& data) {
   check_sync(config, layout);
   if (layout.compress != "none")
@@ -99,9 +94,7 @@ void check_verifiable(const Config& config, const Layout& layout, const DataSet&
   if (config.shares == "auto")
     fail(ErrorCode::kBadInput,
          name_settings("verify: --shares auto follows the speed of the moment, so no two runs are alike; give numbers, as 3:1"));
-  const Job job = resolve(config, layout);
-  check_data(job, data);
-  check_run(job, data.train->shape().kind == DataShape::Kind::kText);
+  check_job(resolve(config, layout), data);
 }
 
 constexpr double kMargin = 8, kLastBits = 2, kSums = 32;
@@ -119,10 +112,10 @@ void conclude(VerifyResult& result, Verdict verdict, const std::string& reason) 
   result.reason = reason;
 }
 
-/// Weights nearer than this (relatively) may be one number in that arithmetic; fp32: they differ in the last place.
+/// The relative spacing of numbers in that precision.
 double unit_of(const std::string& precision) { return precision == "bf16" ? 1.0 / 512 : precision == "fp16" ? 1.0 / 4096 : kEpsilon; }
 
-/// Distance of all that is trained, relative to how far it was moved.
+/// The distance of all weights, relative to their update.
 double distance(const std::vector<TensorDifference>& tensors) {
   double difference = 0, update = 0;
   for (const TensorDifference& tensor : tensors) {
@@ -139,10 +132,10 @@ bool all_equal(const std::vector<TensorDifference>& tensors) {
   return !tensors.empty() && std::all_of(tensors.begin(), tensors.end(), [](const TensorDifference& tensor) { return tensor.is_equal(); });
 }
 
-/// What rounding of its values alone can make of a tensor.
+/// The effect of rounding a tensor's values.
 double last_bits(const TensorDifference& tensor) { return kLastBits * kEpsilon * std::max(tensor.max_reference, tensor.max_update); }
 
-/// As the trainer saved it.
+/// The stages that the checkpoint of a training describes.
 StagesOfRun stages_of(const Checkpoint& run, const Layout& layout) {
   StagesOfRun result;
   std::map<std::string, LayerStage> by_name;
@@ -155,15 +148,15 @@ StagesOfRun stages_of(const Checkpoint& run, const Layout& layout) {
   for (const auto& [alias, name] : aliases.items()) {
     const LayerStage owner = place(name.get<std::string>()), user = place(alias);
     const bool of_same_worker = user.worker == owner.worker;
-    // Inside of a stage autograd adds up; replicas that take turns at several stages add in an order that is not written down.
+    // Within a stage autograd adds. Replicas that take turns at several stages add in an order that is not modelled.
     if (of_same_worker && (user.stage == owner.stage || !layout.is_even())) continue;
     result.tied.push_back({alias, owner.stage, user.stage, of_same_worker});
   }
   return result;
 }
 
-/// The layout with the cut that a training found: split=auto and branches measure, and may find another one the next time. A value that
-/// layers of several stages read gets their gradients in an order that depends on the cut.
+/// The layout with the cut that a training found, since split=auto and branches measure and may find another one next time; the order of
+/// gradient sums depends on the cut.
 Layout with_cut(const std::vector<LayerStage>& layers, Layout layout) {
   if (layout.pp == 1 || !layout.stages.empty() || layers.empty()) return layout;
   if (layout.split == "auto") {
@@ -183,15 +176,15 @@ Layout with_cut(const std::vector<LayerStage>& layers, Layout layout) {
   return layout;
 }
 
-/// What says how a layout divides a batch.
-std::string division_of(const Layout& layout) {
+/// A key of how a layout divides a batch.
+std::string division_key(const Layout& layout) {
   std::string key = concat(num_pipelines(layout), " x ", layout.microbatches);
   if (layout.is_even()) return key;
   for (const LayoutStage& stage : layout.stages) key += concat(", ", join(stage.layers, " "), " x ", stage.dp);
   return key;
 }
 
-/// Whether the model has tensors that no optimizer trains: buffers, as far as one can see here.
+/// True if the model has tensors without optimizer state, which are buffers as far as a checkpoint shows.
 bool has_buffers(const Checkpoint& run) {
   const std::vector<std::string> names = run.tensor_names();
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -201,7 +194,7 @@ bool has_buffers(const Checkpoint& run) {
   });
 }
 
-/// Whether training has moved a weight: of those that an optimizer has state of, or where it keeps none of any tensor of the model.
+/// True if training has moved a weight, and if there is optimizer state also some of it.
 bool has_trained(const std::vector<TensorDifference>& tensors) {
   const auto moved = [&](const std::string& prefix) {
     return std::any_of(tensors.begin(), tensors.end(),
@@ -220,7 +213,7 @@ double ratio(const TensorVerdict& tensor) {
   return tensor.bound > 0 ? tensor.difference / tensor.bound : std::numeric_limits<double>::infinity();
 }
 
-/// In fp32: tensors whose whole update rounding explains, where all others are sharp and are most. Their gradient is nothing but rounding.
+/// Tensors without a gradient (in fp32): rounding explains their whole update, and all others, which are most, have small bounds.
 std::vector<std::string> moved_by_rounding_alone(const std::vector<TensorVerdict>& tensors) {
   std::vector<std::string> names;
   size_t num_sharp = 0;
@@ -244,8 +237,8 @@ class Verifier {
     const Checkpoint run = trainings_.ranks(layout);
     stages_ = stages_of(run, layout);
     layout_ = with_cut(stages_.layers, layout);
-    // Statistics over the samples of several replicas can not be made share by share, and replicas of stages that take turns keep
-    // statistics, or lend weights, in an order that is not written down here.
+    // Statistics over the samples of several replicas cannot be computed share by share. Replicas of stages that take turns keep
+    // statistics, and lend weights, in an order that is not modelled.
     const bool alone = layout.is_even() && num_pipelines(layout) == 1;
     has_strict_ = alone || (!config_.sync_batch_norm && (layout.is_even() || (stages_.tied.empty() && !has_buffers(run))));
     VerifyResult result;
@@ -259,10 +252,9 @@ class Verifier {
     result.tensors = judged(differences, bits);
     decide(bits, result);
     if (!has_trained(differences) && result.verdict == Verdict::kSame) {
-      result.verdict = Verdict::kNotProven;
-      result.reason =
-          concat("nothing was trained, so nothing was compared: no weight moved in ", result.steps, result.steps == 1 ? " step" : " steps",
-                 name_settings("; take a larger --lr, or with fp16 a smaller --loss-scale"));
+      conclude(result, Verdict::kNotProven,
+               concat("nothing was trained, so nothing was compared: no weight moved in ", result.steps,
+                      result.steps == 1 ? " step" : " steps", name_settings("; take a larger --lr, or with fp16 a smaller --loss-scale")));
     }
     if (result.ok() && config_.sync_batch_norm && layout.microbatches > 1)
       result.reason += concat(
@@ -276,9 +268,9 @@ class Verifier {
 
  private:
   const Checkpoint& reference(double nudge = 0) {
-    return has_strict_ ? trainings_.in_turn(layout_, stages_, nudge) : trainings_.one_process(layout_.microbatches, nudge);
+    return has_strict_ ? trainings_.sequential(layout_, stages_, nudge) : trainings_.one_process(layout_.microbatches, nudge);
   }
-  /// What rounding explains of a tensor: what moving all weights a little makes of its update beyond its own last bits.
+  /// The difference of a tensor that rounding explains.
   double explained(const TensorDifference& tensor) {
     const double unit = unit_of(config_.precision);
     const Checkpoint &as_it_is = reference(), &nudged = reference(unit);
@@ -286,14 +278,14 @@ class Verifier {
     return last_bits(tensor) + kSums * kEpsilon * tensor.max_update + kMargin * std::max(0.0, moved - last_bits(tensor));
   }
 
-  /// Relative to the update; infinite for a tensor that did not move there and moved here by no more than rounding.
+  /// Relative to the update; infinite for a tensor that did not move in the reference and here by no more than rounding.
   double bound_of(const TensorDifference& tensor) {
     const double most = explained(tensor);
     if (tensor.max_update > 0) return most / tensor.max_update;
     return tensor.max_difference <= most ? std::numeric_limits<double>::infinity() : 0;
   }
 
-  /// Each tensor with its bound; none where the bits are expected.
+  /// Each tensor with its bound, which is 0 if equal bits are expected.
   std::vector<TensorVerdict> judged(const std::vector<TensorDifference>& differences, bool bits) {
     std::vector<TensorVerdict> tensors;
     for (const TensorDifference& tensor : differences) {
@@ -307,7 +299,7 @@ class Verifier {
 
   void decide(bool bits, VerifyResult& result) {
     if (!result.repeats) return conclude(result, Verdict::kDifferent, "two runs of this layout differ from each other");
-    if (depends_on_division(result) || trains_otherwise_in_turn(result)) return;
+    if (depends_on_division(result) || sequential_ranks_differ(result)) return;
     if (bits)
       return conclude(result, Verdict::kSame, "bit by bit what one process computes that does the same arithmetic in the same order");
     const TensorVerdict& worst = result.tensors.front();
@@ -323,71 +315,69 @@ class Verifier {
       return (is_idle(a) ? 0 : a.bound) < (is_idle(b) ? 0 : b.bound);
     });
     if (widest->bound > kCeiling && !is_idle(*widest)) {
-      result.verdict = Verdict::kNotProven;
-      result.reason =
+      conclude(
+          result, Verdict::kNotProven,
           concat("rounding explains ", widest->bound, " of the update of ", widest->name, ", and more than ", kCeiling,
                  " would hide a real difference", widest->bound > 1 && config_.precision == "fp32" ? of_bias() : "", ": take ",
                  config_.precision != "fp32" ? name_settings("--precision fp32, ") : "",
                  name_settings("a larger --lr or more --steps where the update is small beside the values, a smaller --lr or fewer --steps "
-                               "where the training multiplies rounding"));
+                               "where the training multiplies rounding")));
       return;
     }
-    const TensorVerdict& told = *std::find_if_not(result.tensors.begin(), result.tensors.end(), is_idle);
-    result.verdict = Verdict::kSame;
-    result.reason = concat("no tensor is further away than rounding explains; the worst, ", told.name, ", ", told.difference,
-                           " of its update where ", told.bound, " is explained");
+    const TensorVerdict& worst_trained = *std::find_if_not(result.tensors.begin(), result.tensors.end(), is_idle);
+    conclude(result, Verdict::kSame,
+             concat("no tensor is further away than rounding explains; the worst, ", worst_trained.name, ", ", worst_trained.difference,
+                    " of its update where ", worst_trained.bound, " is explained"));
     if (!idle.empty())
       result.reason +=
           concat("; rounding alone moves ", join(idle, ", "), idle.size() == 1 ? ", which has no gradient" : ", which have no gradient",
                  ": a bias right before batch norm does nothing");
   }
 
-  /// Step 4; true where it decides.
+  /// Step 4; true if it decides.
   bool depends_on_division(VerifyResult& result) {
-    // The statistics of --sync-batch-norm are those of a micro-batch by their definition.
+    // --sync-batch-norm takes statistics over a micro-batch by definition.
     if (config_.sync_batch_norm) return false;
-    const auto [known, is_new] = divisions_.try_emplace(division_of(layout_));
+    const auto [known, is_new] = divisions_.try_emplace(division_key(layout_));
     if (is_new) known->second = does_division_matter(config_, data_, layout_, trainings_.folder() + "/division.json");
     const DivisionMatters& matters = known->second;
     if (matters.answer == DivisionMatters::Answer::kNo) return false;
     if (matters.answer == DivisionMatters::Answer::kNotRepeated) {
-      result.verdict = Verdict::kDifferent;
-      result.reason =
-          concat("the same batch twice in one process, from the same weights, gives another ", matters.tensor,
-                 ": this model keeps state outside its parameters and buffers (a static variable?), or what it computes depends "
-                 "on time or address; no layout and no resumed run can repeat that");
+      conclude(result, Verdict::kDifferent,
+               concat("the same batch twice in one process, from the same weights, gives another ", matters.tensor,
+                      ": this model keeps state outside its parameters and buffers (a static variable?), or what it computes depends "
+                      "on time or address; no layout and no resumed run can repeat that"));
     } else if (matters.answer == DivisionMatters::Answer::kYes) {
-      result.verdict = Verdict::kDifferent;
-      result.reason = concat("this model depends on how its batch is divided: ", matters.tensor, " is ", matters.difference,
-                             " away from that of the whole batch, where rounding explains ", matters.explained,
-                             " (usual batch norm, a loss that is no mean over its samples, randomness that is not cohort::Dropout, state "
-                             "kept between calls)");
+      conclude(result, Verdict::kDifferent,
+               concat("this model depends on how its batch is divided: ", matters.tensor, " is ", matters.difference,
+                      " away from that of the whole batch, where rounding explains ", matters.explained,
+                      " (usual batch norm, a loss that is not a mean over its samples, randomness that is not cohort::Dropout, state "
+                      "kept between calls)"));
     } else {
-      result.verdict = Verdict::kNotProven;
-      result.reason = concat("whether this model depends on how its batch is divided cannot be seen: rounding alone moves ", matters.tensor,
-                             " by ", matters.explained, " of itself, and it is ", matters.difference,
-                             " away from that of the whole batch; take a smaller model of the same kind, or initial weights with which it "
-                             "multiplies rounding less");
+      conclude(result, Verdict::kNotProven,
+               concat("whether this model depends on how its batch is divided cannot be seen: rounding alone moves ", matters.tensor,
+                      " by ", matters.explained, " of itself, and it is ", matters.difference,
+                      " away from that of the whole batch; take a smaller model of the same kind, or initial weights with which it "
+                      "multiplies rounding less"));
     }
     return true;
   }
 
-  /// Step 5; true where it decides.
-  bool trains_otherwise_in_turn(VerifyResult& result) {
+  /// Step 5; true if it decides.
+  bool sequential_ranks_differ(VerifyResult& result) {
     if (!has_strict_ || config_.sync_batch_norm) return false;
     const Checkpoint& whole = trainings_.one_process();
-    // Steps that were skipped for a loss scale too large, here and not there, are no matter of the model.
+    // The two may have skipped different steps for a too large loss scale, which is not a property of the model.
     if (loss_scaler_of(whole) != loss_scaler_of(reference())) return false;
     const double apart = distance(compare_checkpoints(whole, reference(), &trainings_.initial()));
     if (apart <= kWhole) return false;
     const double rounding =
         distance(compare_checkpoints(whole, trainings_.one_process(1, unit_of(config_.precision)), &trainings_.initial()));
     if (apart <= kMargin * rounding) return false;
-    result.verdict = Verdict::kDifferent;
-    result.reason =
-        concat("one process that takes the shares of the ranks in turn trains otherwise than one that takes each batch whole, by ", apart,
-               " of the update where rounding makes ", rounding,
-               ", though the first batch gives the same gradients: does the model keep state between calls?");
+    conclude(result, Verdict::kDifferent,
+             concat("one process that takes the shares of the ranks in turn trains otherwise than one that takes each batch whole, by ",
+                    apart, " of the update where rounding makes ", rounding,
+                    ", though the first batch gives the same gradients: does the model keep state between calls?"));
     return true;
   }
 
@@ -397,7 +387,7 @@ class Verifier {
       return std::any_of(differences.begin(), differences.end(),
                          [&](const TensorDifference& tensor) { return tensor.name == "model/" + buffer && tensor.max_update > 0; });
     };
-    if (const auto known = divisions_.find(division_of(layout_)); known != divisions_.end()) options.draws = known->second.draws;
+    if (const auto known = divisions_.find(division_key(layout_)); known != divisions_.end()) options.draws = known->second.draws;
     return suspects_of(trainings_.modules(), options);
   }
 
@@ -412,7 +402,7 @@ class Verifier {
     }
     if (all_equal(compare_checkpoints(good, *run))) return {fault, FaultResult::Outcome::kDoesNothing, 0};
     const std::vector<TensorDifference> differences = compare_checkpoints(reference(), *run, &trainings_.initial());
-    std::map<std::string, double> would_pass;  // Where the bits are expected: the last ones.
+    std::map<std::string, double> would_pass;  // If equal bits are expected: rounding of the last ones.
     for (const TensorDifference& tensor : differences)
       would_pass[tensor.name] = tensor.max_update > 0 ? last_bits(tensor) / tensor.max_update : 0;
     for (const TensorVerdict& tensor : judged(differences, bits)) {
@@ -427,8 +417,8 @@ class Verifier {
   const Config& config_;
   const DataSet& data_;
   Trainings trainings_;
-  std::map<std::string, DivisionMatters> divisions_;  // By what divides the batch.
-  // Of the layout in hand.
+  std::map<std::string, DivisionMatters> divisions_;  // By division_key().
+  // State for the current layout.
   Layout layout_;
   StagesOfRun stages_;
   bool has_strict_ = false;
@@ -450,7 +440,7 @@ void verify(const Config& config, const DataSet& data, const std::vector<Layout>
   for (const Layout& layout : layouts) check_verifiable(config, layout, data);
   Verifier verifier(config, data);
   for (const Layout& layout : layouts) {
-    const Config own = resolve(config, layout).config;  // With its accumulate, precision and shares, which one process then has too.
+    const Config own = resolve(config, layout).config;  // One process also uses accumulate, precision and shares of the layout.
     done(to_toml(own) == to_toml(config) ? verifier.verify(layout, faults) : Verifier(own, data).verify(layout, faults));
   }
 }

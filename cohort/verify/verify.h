@@ -1,5 +1,5 @@
 #pragma once
-// Is this layout the same training? Trains a few steps under a layout and compares every tensor (parameters, buffers, optimizer state) with
+// Checks whether a layout is the same training: trains a few steps and compares every tensor (parameters, buffers, optimizer state) with
 // one process that does the same arithmetic in the same order, on the user's own model and data.
 
 #include <functional>
@@ -16,44 +16,41 @@
 namespace cohort {
 
 enum class Verdict { kSame, kDifferent, kNotProven };
-/// "same", "different", "not proven"
 const char* text_of(Verdict verdict);
 
-/// How far one tensor is from where it should be, relative to how far training has moved it.
+/// The difference of a tensor from its reference, relative to its update.
 struct TensorVerdict {
   std::string name;
   double difference = 0;  ///< max |layout - reference| / max |reference - initial|
-  double bound = 0;       ///< 0 where the bits are expected.
+  double bound = 0;       ///< 0: equal bits are expected.
 };
 
 struct FaultResult {
   Fault fault = Fault::kNone;
   enum class Outcome { kFound, kMissed, kDoesNothing } outcome = Outcome::kDoesNothing;
-  double factor = 0;  ///< Found: largest difference / what would still have passed. Infinite where the training ended with an error.
+  double factor = 0;  ///< Found: largest difference / largest that would pass. Infinite if the training ended with an error.
 };
 
 struct VerifyResult {
   Layout layout;
   int64_t steps = 0;
   Verdict verdict = Verdict::kNotProven;
-  std::string reason;             ///< How exact, where and by how much, or why not and what to change.
-  std::vector<Suspect> suspects;  ///< Modules that may be the cause; none where it is the same.
-  /// Largest difference to one process that does the ranks' arithmetic in their order; 0: equal bit by bit; empty: there is no such
-  /// process.
+  std::string reason;             ///< How exactly, or where it differs and what to change.
+  std::vector<Suspect> suspects;  ///< Modules that may be the cause; empty if it is the same.
+  /// Largest difference from one process that does the ranks' arithmetic in their order; 0: equal bits; empty: there is no such process.
   std::optional<double> strict;
   std::vector<TensorVerdict> tensors;  ///< Largest difference / bound first.
-  double to_one_process =
-      0;                 ///< Distance of all weights to one process that takes the batch whole, relative to the whole update (2-norms).
-  bool repeats = false;  ///< Two runs of the layout agree bitwise.
+  /// Distance of all weights from one process that takes the batch whole, relative to the whole update (2-norms).
+  double to_one_process = 0;
+  bool repeats = false;  ///< Two runs of the layout have equal bits.
   std::vector<FaultResult> faults;
 
   bool ok() const { return verdict == Verdict::kSame; }
   bool all_faults_found() const;
 };
 
-/// One result for each of `layouts`; `done` gets each as it is there. Each of `faults` is put into one more run of each layout, which must
-/// then be different. Forks its ranks; the calling process must have one thread. Error where a training fails, or a layout or option cannot
-/// be verified. How the verdict comes about: verify.cpp.
+/// Calls `done` with the result of each layout. Each of `faults` is injected into one more run of each layout, which must then differ.
+/// Forks its ranks; the calling process must have one thread. Error if a training fails, or a layout or option cannot be verified.
 void verify(const Config& config, const DataSet& data, const std::vector<Layout>& layouts, const std::vector<Fault>& faults,
             const std::function<void(const VerifyResult&)>& done);
 

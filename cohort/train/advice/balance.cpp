@@ -2,15 +2,15 @@
 //
 // One round, on every rank alike:
 //   1. each rank's seconds per sample, the median of its last steps, are gathered (8 bytes a rank);
-//   2. the target is proportional to speed, 1 / seconds. Fixed costs of a step are inside the seconds, so the target moves with the shares;
-//      its fixed point is where all ranks take equally long;
-//   3. every rank keeps at least one unit of samples, but for one whose speed is below 1 / (8 p) of all speeds together: a single unit
-//      would make the others wait for it, so it gets none;
-//   4. weights move part of the way, and only where whole units dealt out by the target would save more than the dead band: noise and
-//      the rounding to units then change nothing.
+//   2. the target is proportional to speed, 1 / seconds. The seconds include fixed costs of a step, so the target moves with the shares; at
+//      its fixed point all ranks take equally long;
+//   3. every rank gets at least one unit of samples, except one with less than 1 / (8 p) of the total speed, which gets none: others would
+//      wait even for a single unit;
+//   4. weights move part of the way, and only if whole units by the target would save more than the dead band, so that noise and the
+//      rounding to units change nothing.
 //
 // Source: the iteration is dynamic load balancing by measured time (e.g. Clarke, Lastovetsky, Rychkov 2011, "Dynamic load balancing of
-// parallel computational iterative routines on highly heterogeneous HPC platforms", PPL 21:2). Median, dead band and the floor are ours.
+// parallel computational iterative routines on highly heterogeneous HPC platforms", PPL 21:2). Difference: median, dead band and floor.
 #include "cohort/train/advice/balance.h"
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,7 @@
 namespace cohort {
 namespace {
 
-constexpr double kNothing = 1e-9;  ///< A weight, of 1, that is never worth a unit.
+constexpr double kNothing = 1e-9;  // A weight too small for any unit.
 
 void normalise(std::vector<double>& weights) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -48,7 +48,7 @@ std::vector<double> gather_numbers(Group& group, double mine, const std::string&
 
 Balance::Balance(std::vector<double> weights, int64_t num_units)
     : weights_(std::move(weights)), num_units_(num_units), seconds_(weights_.size(), 0.0), silent_rounds_(weights_.size(), 0) {
-  shares_of_batch(num_units, weights_);  // Throws where a number is not as it should be.
+  shares_of_batch(num_units, weights_);  // Checks the weights.
   normalise(weights_);
 }
 
@@ -63,7 +63,7 @@ void Balance::add_step(double compute_seconds, int64_t samples) {
 
 double Balance::seconds_per_sample() const { return median({window_.begin(), window_.end()}); }
 
-/// Proportional to speed, with the floor of one unit.
+/// Weights proportional to speed, with a floor of one unit.
 std::vector<double> Balance::target() const {
   std::vector<double> out;
   for (const double seconds : seconds_) out.push_back(1 / seconds);
@@ -74,7 +74,7 @@ std::vector<double> Balance::target() const {
   for (double& weight : out)
     if (weight < floor && weight < hopeless) weight = kNothing;
   std::vector<bool> raised(out.size(), false);
-  // What is raised is taken from the others, which may bring the next of them below the floor.
+  // Raising one rank lowers the others, of which the next may then be below the floor.
   for (bool again = true; again;) {
     again = false;
     double fixed = 0, free = 0;
@@ -89,7 +89,7 @@ std::vector<double> Balance::target() const {
   return out;
 }
 
-/// How long the slowest rank would compute, with whole units.
+/// The compute time of the slowest rank with whole units.
 double Balance::slowest_seconds(const std::vector<double>& weights) const {
   const std::vector<Share> shares = shares_of_batch(num_units_, weights);
   double slowest = 0;
@@ -98,7 +98,7 @@ double Balance::slowest_seconds(const std::vector<double>& weights) const {
   return slowest;
 }
 
-/// Gives ranks that have been without samples for long one unit, to measure them again. True when there was one.
+/// Gives ranks that had no samples for long one unit, to measure them again. True if there was one.
 bool Balance::probe() {
   bool found = false;
   const double unit = (1 + 1e-6) / static_cast<double>(num_units_);

@@ -1,18 +1,19 @@
-// Waiting of unequal workers.
+// Waiting of ranks of unequal speed. Each rank adds up its seconds of computing, of exposed exchange and of whole steps, for the first and
+// for the present shares; the first step of a process, which allocates, is not counted. At the end the totals are gathered once (80 bytes
+// a rank).
 //
-// Each rank adds up, for each set of shares, its seconds of computing, of exposed exchange and of whole steps; the first step of a process
-// is left out, for it allocates. At the end the ranks' totals are gathered (80 bytes a rank), once.
-//
-//   measured    rank r waited e_r - min e beyond the exchange itself; over the sum of all ranks' step seconds
-//   predicted   c_r seconds a sample: with equal shares rank r computes c_r B / p, a step takes max c B / p + what it takes besides, and
+//   measured    rank r waited e_r - min e beyond the exchange itself; divided by the sum of all ranks' step seconds
+//   predicted   from c_r seconds a sample: with equal shares rank r computes c_r B / p, a step takes max c B / p plus its other work, and
 //               rank r waits (max c - c_r) B / p of it
 //
-// The prediction comes from steps with other shares, so it can be held against steps with equal ones where a run had both. Fixed costs of a
-// step are inside c, so a rank with a small share looks slower than it is.
+// The prediction comes from steps with other shares; a run that had equal shares too can be compared with it. c includes the fixed costs of
+// a step, so a rank with a small share seems slower than it is.
+//
+// The conditions for advise_sync() come from the same kind of sums, and the cost of compression from timing each compressor on synthetic
+// gradients (one all-gather of their seconds).
 #include "cohort/train/advice/run_advice.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <chrono>
@@ -23,7 +24,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/text.h"
-#include "cohort/comm/group.h"
 #include "cohort/comm/link.h"
 #include "cohort/plan/uneven.h"
 #include "cohort/train/advice/balance.h"
@@ -31,13 +31,17 @@
 namespace cohort {
 namespace {
 
+constexpr int64_t kLeastPushes = 4;  // A worker with fewer came late or was lost early.
+
 constexpr double ShareTimes::* kFields[] = {&ShareTimes::steps, &ShareTimes::samples, &ShareTimes::compute_seconds,
                                             &ShareTimes::exchange_seconds, &ShareTimes::step_seconds};
 
-std::vector<ShareTimes> gather(Group& group, const ShareTimes& mine) {
-  std::vector<ShareTimes> all(static_cast<size_t>(group.size()));
-  for (const auto field : kFields) {
-    const std::vector<double> of_ranks = gather_numbers(group, mine.*field, "the ranks' waiting");
+/// The fields of every rank's struct, in rank order. Collective.
+template <typename Times, typename Fields>
+std::vector<Times> gather_fields(Group& group, const Times& mine, const Fields& fields, const char* what) {
+  std::vector<Times> all(static_cast<size_t>(group.size()));
+  for (const auto field : fields) {
+    const std::vector<double> of_ranks = gather_numbers(group, mine.*field, what);
     for (size_t rank = 0; rank < all.size(); ++rank) all[rank].*field = of_ranks[rank];
   }
   return all;
@@ -69,6 +73,32 @@ std::string sentence_of(const WasteRecord& record, bool has_equal_now) {
   std::string equal = concat("equal shares would waste ", percent(record.predicted_equal_waste), " (predicted)");
   if (std::isfinite(record.measured_equal_waste)) equal += concat(", ", percent(record.measured_equal_waste), " measured");
   return concat(slow, "; ", equal, "; with these shares ", percent(record.measured_waste), " of the workers' time went into waiting");
+}
+
+/// The least seconds of a few calls after the first one, which touches new memory.
+double time_compressor(Compressor& compressor, const at::Tensor& gradients) {
+  using Clock = std::chrono::steady_clock;
+  Group alone;
+  double least = 0;
+  for (int call = 0; call < 4; ++call) {
+    at::Tensor flat = gradients.clone();
+    const auto start = Clock::now();
+    compressor.all_reduce_sum(alone, flat, "synthetic gradients");
+    const double seconds = seconds_since(start);
+    if (call == 1 || (call > 1 && seconds < least)) least = seconds;
+  }
+  return least;
+}
+
+at::Tensor synthetic_gradients(int64_t count) {
+  at::Tensor out = at::empty({count}, at::kFloat);
+  float* const values = out.data_ptr<float>();
+  for (int64_t i = 0; i < count; ++i) {  // A bell shape: the sum of four uniform numbers.
+    const uint64_t bits = mix64(static_cast<uint64_t>(i));
+    const auto part = [&](int shift) { return static_cast<float>((bits >> shift) & 0xffff) * 0x1p-16f - 0.5f; };
+    values[i] = 0.01f * (part(0) + part(16) + part(32) + part(48));
+  }
+  return out;
 }
 
 }  // namespace
@@ -110,10 +140,10 @@ void ShareWaste::add_step(const StepRecord& step, int64_t samples) {
   last_.step_seconds += step.step_seconds;
 }
 
-std::optional<WasteRecord> ShareWaste::tell(Group& group, int64_t global_batch, const PlannedWaste& planned) const {
+std::optional<WasteRecord> ShareWaste::summary(Group& group, int64_t global_batch, const PlannedWaste& planned) const {
   const bool changed = num_changes_ > 0;
-  const std::vector<ShareTimes> now = gather(group, last_);
-  const std::vector<ShareTimes> first = gather(group, changed ? first_ : last_);
+  const std::vector<ShareTimes> now = gather_fields(group, last_, kFields, "the ranks' waiting");
+  const std::vector<ShareTimes> first = gather_fields(group, changed ? first_ : last_, kFields, "the ranks' waiting");
   return describe_waste(now, starts_equal_ ? first : std::vector<ShareTimes>(), changed || !starts_equal_, global_batch, planned);
 }
 
@@ -121,7 +151,7 @@ std::optional<WasteRecord> describe_waste(const std::vector<ShareTimes>& now, co
                                           int64_t global_batch, const PlannedWaste& planned) {
   const PlannedWaste from_speeds = waste_of_equal_shares(now, static_cast<double>(global_batch));
   if (!std::isfinite(from_speeds.waste)) return std::nullopt;
-  if (!changed && from_speeds.waste < ShareWaste::kWorthTelling) return std::nullopt;
+  if (!changed && from_speeds.waste < ShareWaste::kMinReportedWaste) return std::nullopt;
   const double samples = sum(now, &ShareTimes::samples);
   WasteRecord record{.measured_waste = measured_waste(now), .measured_step_seconds = mean_step(now)};
   for (const ShareTimes& rank : now) {
@@ -138,20 +168,10 @@ std::optional<WasteRecord> describe_waste(const std::vector<ShareTimes>& now, co
   return record;
 }
 
-namespace {
-
-constexpr int64_t kLeastPushes = 4;  // Of a worker; who has fewer came late or was lost early.
-
-}  // namespace
-
 std::optional<SyncConditions> conditions_of_ranks(Group& group, const std::vector<double>& own_seconds, const LinkEstimate& link) {
   const ComputeTimes mine = compute_times(own_seconds);
-  std::vector<ComputeTimes> ranks(static_cast<size_t>(group.size()));
-  for (const auto field :
-       {&ComputeTimes::median_seconds, &ComputeTimes::all_seconds, &ComputeTimes::num_pauses, &ComputeTimes::pause_seconds}) {
-    const std::vector<double> of_ranks = gather_numbers(group, mine.*field, "the ranks' computing");
-    for (size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank].*field = of_ranks[rank];
-  }
+  const auto fields = {&ComputeTimes::median_seconds, &ComputeTimes::all_seconds, &ComputeTimes::num_pauses, &ComputeTimes::pause_seconds};
+  const std::vector<ComputeTimes> ranks = gather_fields(group, mine, fields, "the ranks' computing");
   const bool all_computed = std::all_of(ranks.begin(), ranks.end(), [](const ComputeTimes& its) { return its.median_seconds > 0; });
   if (own_seconds.size() < kLeastStepsOfAdvice || !all_computed) return std::nullopt;
   return SyncConditions{.clock = clock_of(ranks, link), .ticket_seconds = kTicketSeconds};
@@ -180,36 +200,6 @@ std::optional<SyncConditions> conditions_of_workers(const AsyncRecord& record, d
   return conditions;
 }
 
-namespace {
-
-/// The least seconds of a few calls after the first, which touches new memory; other programs may disturb one.
-double time_compressor(Compressor& compressor, const at::Tensor& gradients) {
-  using Clock = std::chrono::steady_clock;
-  Group alone;
-  double least = 0;
-  for (int call = 0; call < 4; ++call) {
-    at::Tensor flat = gradients.clone();
-    const auto start = Clock::now();
-    compressor.all_reduce_sum(alone, flat, "made-up gradients");
-    const double seconds = seconds_since(start);
-    if (call == 1 || (call > 1 && seconds < least)) least = seconds;
-  }
-  return least;
-}
-
-at::Tensor made_up_gradients(int64_t count) {
-  at::Tensor out = at::empty({count}, at::kFloat);
-  float* const values = out.data_ptr<float>();
-  for (int64_t i = 0; i < count; ++i) {  // A bell shape: the sum of four uniform numbers.
-    const uint64_t bits = mix64(static_cast<uint64_t>(i));
-    const auto part = [&](int shift) { return static_cast<float>((bits >> shift) & 0xffff) * 0x1p-16f - 0.5f; };
-    values[i] = 0.01f * (part(0) + part(16) + part(32) + part(48));
-  }
-  return out;
-}
-
-}  // namespace
-
 std::vector<GradientBucket> gradient_buckets(const std::vector<std::vector<int64_t>>& shapes, int64_t bucket_bytes) {
   std::vector<GradientBucket> buckets;
   for (const std::vector<int64_t>& shape : shapes) {
@@ -230,7 +220,7 @@ std::vector<CompressionCost> measure_compression(const std::vector<GradientBucke
     num_elements += bucket.num_elements;
     largest = std::max(largest, bucket.num_elements);
   }
-  const at::Tensor gradients = made_up_gradients(largest);
+  const at::Tensor gradients = synthetic_gradients(largest);
   std::vector<CompressionCost> costs;
   std::vector<std::string> specs = {"none", "fp16", "bf16", "int8", "topk:0.01", "powersgd:4"};
   if (std::find(specs.begin(), specs.end(), in_use) == specs.end()) specs.push_back(in_use);

@@ -79,12 +79,12 @@ TEST_CASE("share waste: steps are told apart by the shares that they had, and th
   };
   Group alone;
   waste.add_step(step(1, 100), 8);
-  CHECK(!waste.tell(alone, 8, {}));  // One rank, equal shares: nothing is worth telling.
+  CHECK(!waste.summary(alone, 8, {}));  // One rank, equal shares: nothing is worth telling.
   waste.add_step(step(2, 4), 8), waste.add_step(step(3, 4), 8);
   waste.new_shares(5);
   waste.add_step(step(4, 4), 8);
   waste.add_step(step(5, 2), 4);
-  const auto told = waste.tell(alone, 8, {});
+  const auto told = waste.summary(alone, 8, {});
   REQUIRE(told);
   CHECK(told->seconds_per_sample == std::vector<double>{0.5});
   CHECK(told->measured_step_seconds == doctest::Approx(3));

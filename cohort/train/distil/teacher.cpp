@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
@@ -23,7 +22,6 @@
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/loss/losses.h"
 #include "cohort/parallel/common/agreement.h"
-#include "cohort/train/distil/kept_answers.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/world/stop.h"
 
@@ -57,7 +55,7 @@ TeacherOpener& opener() {
   return registered;
 }
 
-/// What reading said, with the option in front.
+/// Puts the option in front of errors.
 template <typename Action>
 auto of_option(const Config& config, const Action& action) {
   try {
@@ -66,6 +64,41 @@ auto of_option(const Config& config, const Action& action) {
     if (error.code() != ErrorCode::kBadInput) throw;
     fail(ErrorCode::kBadInput, name_settings("--teacher "), config.teacher, ": ", error.what());
   }
+}
+
+constexpr double kDisturbs = 0.2;        // Slowdown of the student by a teacher beside it, in parts of the teacher's time.
+constexpr int64_t kSamplesAtOnce = 256;  // In a forward that fills the cache.
+// The beginning of the sentence that rank 0 decides by.
+constexpr const char *kKept = "kept", *kAskedLive = "asked in every step", *kAskedBeside = "asked for beside the student, some steps ahead";
+
+/// {samples, scores}, as one forward gives them.
+at::Tensor checked_scores(Teacher& teacher, const at::Tensor& input, int64_t count, int64_t scores) {
+  at::Tensor given = teacher.scores(input);
+  if (given.numel() != count * scores)
+    fail(ErrorCode::kBadInput, name_settings("--teacher"), ": its output for ", count, " samples is ", given.numel(), " numbers, and ",
+         count * scores, " scores of classes were expected");
+  if (!at::isfinite(given).all().item<bool>())
+    fail(ErrorCode::kBadInput, name_settings("--teacher"), " gives a score that is not finite; look at it with cohort evaluate");
+  return given.reshape({count, scores});
+}
+
+void copy_scores(const at::Tensor& scores, float* out) {
+  const at::Tensor here = scores.cpu().contiguous();
+  std::memcpy(out, here.const_data_ptr<float>(), here.nbytes());
+}
+
+/// {count, scores} of samples [first, first + count), in forwards whose bounds are the same for every process.
+void ask(Teacher& teacher, const DataSource& source, int64_t first, int64_t count, int64_t scores, float* out) {
+  for (int64_t done = 0; done < count; done += kSamplesAtOnce) {
+    const int64_t now = std::min(kSamplesAtOnce, count - done);
+    copy_scores(checked_scores(teacher, input_batch(source, first + done, now), now, scores), out + done * scores);
+  }
+}
+
+std::vector<std::string> names_of(const std::vector<HintPair>& pairs, std::string HintPair::* whose) {
+  std::vector<std::string> names;
+  for (const HintPair& pair : pairs) names.push_back(pair.*whose);
+  return names;
 }
 
 }  // namespace
@@ -94,50 +127,12 @@ void check_teacher(const Config& config, const DataSet& data) {
     fail(ErrorCode::kBadInput, name_settings("--teacher-answers "), config.teacher_answers, name_settings(" with --hint "), config.hint,
          ": scores alone come so, and what layers give is asked for in every step; use live");
   const int64_t bytes = data.train->num_samples() * scores_of_sample(shape) * static_cast<int64_t>(sizeof(float));
-  if (config.teacher_answers == "cached" && bytes > kMostKeptBytes)
+  if (config.teacher_answers == "cached" && bytes > kMaxTeacherCacheBytes)
     fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached: "), with_commas(data.train->num_samples()), " samples with ",
-         scores_of_sample(shape), " scores each are ", human_bytes(bytes), ", and at most ", human_bytes(kMostKeptBytes),
+         scores_of_sample(shape), " scores each are ", human_bytes(bytes), ", and at most ", human_bytes(kMaxTeacherCacheBytes),
          " are kept; use live");
   of_option(config, [&] { opener().check(config, data); });
 }
-
-namespace {
-
-constexpr double kDisturbs = 0.2;        // What a teacher beside costs its student, in parts of its own time: memory and caches are shared.
-constexpr int64_t kSamplesAtOnce = 256;  // Of a forward that fills the file.
-// How the sentence that all ranks agree on goes on after "its answers are".
-constexpr const char *kKept = "kept", *kAskedLive = "asked in every step", *kAskedBeside = "asked for beside the student, some steps ahead";
-
-/// {samples, scores}, as one forward gives them.
-at::Tensor checked_scores(Teacher& teacher, const at::Tensor& input, int64_t count, int64_t scores) {
-  at::Tensor given = teacher.scores(input);
-  if (given.numel() != count * scores)
-    fail(ErrorCode::kBadInput, name_settings("--teacher"), ": its output for ", count, " samples is ", given.numel(), " numbers, and ",
-         count * scores, " scores of classes were expected");
-  if (!at::isfinite(given).all().item<bool>())
-    fail(ErrorCode::kBadInput, name_settings("--teacher"), " gives a score that is not finite; look at it with cohort evaluate");
-  return given.reshape({count, scores});
-}
-
-void copy_scores(const at::Tensor& scores, float* out) {
-  const at::Tensor here = scores.cpu().contiguous();
-  std::memcpy(out, here.const_data_ptr<float>(), here.nbytes());
-}
-
-/// {count, scores} of samples [first, first + count), in forwards of kSamplesAtOnce, whose bounds do not depend on who asks.
-void ask(Teacher& teacher, const DataSource& source, int64_t first, int64_t count, int64_t scores, float* out) {
-  for (int64_t done = 0; done < count; done += kSamplesAtOnce) {
-    const int64_t now = std::min(kSamplesAtOnce, count - done);
-    copy_scores(checked_scores(teacher, input_batch(source, first + done, now), now, scores), out + done * scores);
-  }
-}
-
-/// Rank 0's word.
-std::string agreed(const TeacherRequest& request, const std::string& mine, const char* what) {
-  return request.group ? request.group->all_gather_text(mine, what).front() : mine;
-}
-
-}  // namespace
 
 TeacherAnswers::TeacherAnswers(const TeacherRequest& request)
     : temperature_(request.config.temperature),
@@ -156,28 +151,28 @@ TeacherAnswers::TeacherAnswers(const TeacherRequest& request)
     hints_->check(teacher_->watched());
   }
   if (!decide(request)) return;
-  // Teachers are asked here by as many processes as the host has: what none of them has made yet.
-  kept_->fill([&](int64_t first, int64_t count, float* out) { ask(*teacher_, *request.data.train, first, count, scores_, out); },
-              request.place, request.size, stop_requested);
+  cache_->fill([&](int64_t first, int64_t count, float* out) { ask(*teacher_, *request.data.train, first, count, scores_, out); },
+               request.place, request.size, stop_requested);
   teacher_.reset();
 }
 
-/// Why answers cannot be kept, however --teacher-answers has it; empty where they can.
+/// Why scores cannot be cached; empty if they can.
 std::string TeacherAnswers::why_not_kept(const TeacherRequest& request, const std::string& base, int64_t bytes) const {
   if (hints_) return name_settings("--hint looks into its layers");
   if (request.config.augment != "none") return name_settings("--augment changes the pictures");
-  if (bytes > kMostKeptBytes)
-    return concat("answers to all samples would be ", human_bytes(bytes), ", and at most ", human_bytes(kMostKeptBytes), " are kept");
+  if (bytes > kMaxTeacherCacheBytes)
+    return concat("answers to all samples would be ", human_bytes(bytes), ", and at most ", human_bytes(kMaxTeacherCacheBytes),
+                  " are kept");
   if (base.empty()) return "the user's cache has no place: neither XDG_CACHE_HOME nor HOME is there";
   return is_writable_folder(base) ? "" : base + " takes no files";
 }
 
-/// Whether answers are kept: then kept_ is there.
+/// Chooses between cache, live and beside; true if the cache is used.
 bool TeacherAnswers::decide(const TeacherRequest& request) {
   const std::string& how = request.config.teacher_answers;
   const bool is_auto = how == "auto", may_be_beside = is_auto || how == "asked";
-  AnswersKey key{fingerprint_, "", request.data.train->num_samples(), scores_};
-  const std::string base = default_answers_folder();
+  TeacherCacheKey key{fingerprint_, "", request.data.train->num_samples(), scores_};
+  const std::string base = default_teacher_cache_folder();
   const int cores_wanted = 2 * request.size * at::get_num_threads();
   const bool has_cores = num_usable_cores() >= cores_wanted;
   const std::string says_so =
@@ -189,27 +184,27 @@ bool TeacherAnswers::decide(const TeacherRequest& request) {
   const bool can_be_beside = may_be_beside && !hints_ && request.has_loader && has_cores;
   if (cannot.empty() && (is_auto || how == "cached")) {
     key.data = data_fingerprint(request.data);
-    kept_ = std::make_unique<KeptAnswers>(base, key);
+    cache_ = std::make_unique<TeacherCache>(base, key);
   }
-  if (kept_ && request.place == 0)
-    for (const std::string& sentence : kept_->damaged()) log_warning(sentence);
-  const std::string kept_in = kept_ ? concat(kKept, " in ", kept_->folder(), " (", human_bytes(key.bytes()), ")") : "";
+  if (cache_ && request.place == 0)
+    for (const std::string& sentence : cache_->damaged()) log_warning(sentence);
+  const std::string kept_in = cache_ ? concat(kKept, " in ", cache_->folder(), " (", human_bytes(key.bytes()), ")") : "";
   const std::string asked = how == "beside" || can_be_beside ? kAskedBeside : kAskedLive;
-  if (!is_auto) sentence_ = concat(kept_ ? kept_in : asked, ": ", says_so, can_be_beside ? ", and cores are left for it" : "");
-  else if (!kept_) sentence_ = concat(asked, ": ", cannot, can_be_beside ? ", and cores are left for it" : "");
-  else if (kept_->num_missing() == 0) sentence_ = concat(kept_in, ": all of them are there");
+  if (!is_auto) sentence_ = concat(cache_ ? kept_in : asked, ": ", says_so, can_be_beside ? ", and cores are left for it" : "");
+  else if (!cache_) sentence_ = concat(asked, ": ", cannot, can_be_beside ? ", and cores are left for it" : "");
+  else if (cache_->num_missing() == 0) sentence_ = concat(kept_in, ": all of them are there");
   else if (!request.group) sentence_ = concat(kept_in, ": they are few enough");
   else if (request.group->rank() == 0) sentence_ = measure(request, can_be_beside) ? kept_in + sentence_ : asked + sentence_;
-  // Another host may have another cache, and other cores; all do as rank 0 does.
-  sentence_ = agreed(request, sentence_, "where the teacher's answers come from");
-  if (!sentence_.starts_with(kKept)) kept_.reset();
-  else if (!kept_) fail(ErrorCode::kBadInput, name_settings("--teacher-answers: rank 0 keeps them, and here "), cannot, "; use live");
+  // Hosts may differ in their caches and cores; all follow rank 0.
+  if (request.group) sentence_ = request.group->all_gather_text(sentence_, "where the teacher's answers come from").front();
+  if (!sentence_.starts_with(kKept)) cache_.reset();
+  else if (!cache_) fail(ErrorCode::kBadInput, name_settings("--teacher-answers: rank 0 keeps them, and here "), cannot, "; use live");
   is_beside_ = sentence_.starts_with(kAskedBeside);
   sentence_ = concat("teacher: ", teacher_->title(), "; its answers are ", sentence_);
-  return kept_ != nullptr;
+  return cache_ != nullptr;
 }
 
-/// Whether keeping them is sooner done; why, in sentence_.
+/// Measures whether the cache is faster; leaves the reason in sentence_.
 bool TeacherAnswers::measure(const TeacherRequest& request, bool can_be_beside) {
   constexpr int64_t kBatch = 16;  // Other ranks wait meanwhile.
   constexpr int kRounds = 3;
@@ -218,9 +213,9 @@ bool TeacherAnswers::measure(const TeacherRequest& request, bool can_be_beside) 
   std::vector<float> scores(static_cast<size_t>(count * scores_));
   std::vector<double> asking, reading;
   ask(*teacher_, source, 0, count, scores_, scores.data());  // Warms up.
-  // A folder of its own with one piece, so that what is timed is the way that a training reads.
+  // Reads are timed through a cache, as in training.
   const TemporaryFolder scratch;
-  KeptAnswers small(scratch.path(), {fingerprint_, "measured", count, scores_});
+  TeacherCache small(scratch.path(), {fingerprint_, "measured", count, scores_});
   small.fill([&](int64_t, int64_t, float* out) { std::memcpy(out, scores.data(), scores.size() * sizeof(float)); }, 0, 1,
              [] { return false; });
   for (int round = 0; round < kRounds; ++round) {
@@ -233,7 +228,7 @@ bool TeacherAnswers::measure(const TeacherRequest& request, bool can_be_beside) 
   }
   const double answer = median(asking), read = median(reading);
   const auto of_run = static_cast<double>(request.samples_of_run) / request.pipelines;
-  const double first = static_cast<double>(kept_->num_missing()) * answer / request.size;
+  const double first = static_cast<double>(cache_->num_missing()) * answer / request.size;
   const double cached = first + of_run * read;
   const double asked = of_run * (can_be_beside ? std::max(answer - request.student_seconds, 0.0) + kDisturbs * answer : answer);
   const bool keeps = cached <= asked;
@@ -249,14 +244,14 @@ bool TeacherAnswers::measure(const TeacherRequest& request, bool can_be_beside) 
 
 at::Tensor TeacherAnswers::of(std::span<const int64_t> samples, const at::Tensor& input) const {
   const auto count = static_cast<int64_t>(samples.size());
-  if (!kept_) return checked_scores(*teacher_, input, count, scores_);
+  if (!cache_) return checked_scores(*teacher_, input, count, scores_);
   at::Tensor scores = at::empty({count, scores_}, at::kFloat);
-  for (int64_t i = 0; i < count; ++i) kept_->read(samples[static_cast<size_t>(i)], scores.mutable_data_ptr<float>() + i * scores_);
+  for (int64_t i = 0; i < count; ++i) cache_->read(samples[static_cast<size_t>(i)], scores.mutable_data_ptr<float>() + i * scores_);
   return scores.to(input.device());
 }
 
 std::vector<float> TeacherAnswers::beside(LoadedBatch& batch, const DataShape& shape) const {
-  at::init_num_threads();  // Those of the student: this is another thread.
+  at::init_num_threads();  // Give this thread as many compute threads as the student.
   std::vector<float> scores(static_cast<size_t>(batch.num_local_samples() * scores_));
   if (alpha_ == 0) return scores;  // Nothing reads them.
   const at::Tensor input = as_tensors(batch.batch, shape).input;
@@ -287,21 +282,11 @@ std::unique_ptr<TeacherAnswers> teacher_answers(const TeacherRequest& request) {
   return request.config.teacher.empty() ? nullptr : std::make_unique<TeacherAnswers>(request);
 }
 
-namespace {
-
-std::vector<std::string> names_of(const std::vector<HintPair>& pairs, std::string HintPair::* whose) {
-  std::vector<std::string> names;
-  for (const HintPair& pair : pairs) names.push_back(pair.*whose);
-  return names;
-}
-
-}  // namespace
-
 StudentHints::StudentHints(LayerGraph& model, const std::vector<HintPair>& pairs, const DataSource& train)
     : pairs_(pairs), taps_(model, names_of(pairs_, &HintPair::student), name_settings("--hint")) {
   const at::NoGradGuard no_grad;
   const bool was_training = model.is_training();
-  model.eval();  // Statistics and dropout stay as they are.
+  model.eval();  // Keeps statistics and draws no dropout.
   model.forward(input_batch(train, 0, 1));
   model.train(was_training);
   for (const at::Tensor& output : take()) sizes_.push_back(output.sizes().vec());

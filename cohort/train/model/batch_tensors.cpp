@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/job/config.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
 #include "cohort/train/model/precision.h"
@@ -93,7 +95,12 @@ at::Tensor mean_loss(const LayerGraph& model, const at::Tensor& output, const at
   return loss.reshape({});
 }
 
+LossRules loss_rules(const Config& config, const DataShape& shape) {
+  return {.label_smoothing = label_smoothing_over_all(config.label_smoothing, config.label_smoothing_over, shape.num_classes)};
+}
+
 at::Tensor loss_of(const LayerGraph& model, const at::Tensor& output, const at::Tensor& target, double weight, const LossRules& rules) {
+  if (target.size(0) == 0) return output.sum() * 0;
   const at::Tensor logits = for_loss(output);
   at::Tensor mean = rules.mean ? rules.mean(logits, target) : mean_loss(model, logits, target, rules.label_smoothing);
   if (rules.add) mean = rules.add(mean, logits);

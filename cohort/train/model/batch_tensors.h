@@ -1,5 +1,5 @@
 #pragma once
-// A Batch as tensors, and the loss: the model's own, or that of all built-in tasks.
+// A Batch as tensors, and the loss: the model's own, or cross-entropy.
 
 #include <ATen/core/Tensor.h>
 
@@ -13,6 +13,7 @@
 namespace cohort {
 
 class LayerGraph;
+struct Config;
 
 struct BatchTensors {
   at::Tensor input;   ///< {samples, ...shape.input}: float pictures, or int64 bytes.
@@ -22,33 +23,35 @@ struct BatchTensors {
 /// Wraps the batch's memory without a copy; the batch must outlive the tensors.
 BatchTensors as_tensors(Batch& batch, const DataShape& shape);
 
-/// Samples [first, first + count) of `source`, or as many as there are, as a model takes them; memory of its own.
+/// A copy of the inputs of samples [first, first + count) of `source`, or of as many as there are.
 at::Tensor input_batch(const DataSource& source, int64_t first, int64_t count);
 
-/// Cross-entropy of logits {..., classes} and targets {...}: the mean over all targets, or their sum. With `label_smoothing` e each target
-/// is 1 - e of its class and e spread evenly over all classes (Szegedy et al. 2016, section 7). Error(kBadInput) where they do not fit, of
-/// the model called `title`.
+/// Cross-entropy of logits {..., classes} and targets {...}: the mean or sum over all targets. With `label_smoothing` e the target is 1 - e
+/// of its class plus e spread evenly over all classes (Szegedy et al. 2016, section 7). Error(kBadInput), which names the model `title`, if
+/// the two do not fit.
 COHORT_PROGRAM_API at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum = false,
                                             double label_smoothing = 0, const std::string& title = "this model");
 
-/// What `model` trains: its own loss where it has one, else the mean cross-entropy. Error(kBadInput) where its own is not one number, or
-/// does not take these tensors.
+/// The model's own loss, or without one the mean cross-entropy. Error(kBadInput) if its own loss fails, or is not one number.
 at::Tensor mean_loss(const LayerGraph& model, const at::Tensor& output, const at::Tensor& target, double label_smoothing = 0);
 
-/// What else than the model and its targets decides the loss. Empty functions: nothing.
+/// How the loss is computed; empty functions change nothing.
 struct LossRules {
   double label_smoothing = 0;  ///< Over all classes.
-  /// In place of mean_loss().
+  /// Replaces mean_loss().
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> mean = {};
-  /// The mean with what a teacher makes of it.
+  /// Adds the distillation loss to the mean.
   std::function<at::Tensor(const at::Tensor& mean, const at::Tensor& logits)> add = {};
 };
-/// The part of a step's loss that some samples are: the mean of `output`, made floats (for_loss), over them, times `weight`, which is their
-/// number / that of the step's samples. Backward() can start from it; Error(kBadInput) as mean_loss() and check_has_gradient() have it.
+/// The label smoothing of `config` over the classes of `shape`. Error(kBadInput) where it is too large for them.
+LossRules loss_rules(const Config& config, const DataShape& shape);
+
+/// The loss of some samples of a step: the mean over them, of the output made float (for_loss()), times `weight`, their part of the step's
+/// samples. 0 without samples. Errors as mean_loss() and check_has_gradient().
 at::Tensor loss_of(const LayerGraph& model, const at::Tensor& output, const at::Tensor& target, double weight = 1,
                    const LossRules& rules = {});
 
-/// Error(kBadInput) for a loss that backward() cannot start from, because it or the output that it was made of is cut off from the weights.
+/// Error(kBadInput) for a loss without a gradient, because it or the output is detached from the weights.
 void check_has_gradient(const LayerGraph& model, const at::Tensor& output, const at::Tensor& loss);
 
 }  // namespace cohort

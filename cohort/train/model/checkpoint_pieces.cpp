@@ -2,18 +2,14 @@
 
 #include <torch/csrc/autograd/grad_mode.h>
 
-#include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/process_identity.h"
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/box.h"
-#include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/io.h"
 #include "cohort/comm/together.h"
-#include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/local/fragments.h"
 #include "cohort/world/status.h"
@@ -26,6 +22,20 @@ const std::vector<std::pair<at::ScalarType, DType>> kTypes = {
     {at::kLong, DType::kI64},   {at::kInt, DType::kI32},   {at::kShort, DType::kI16}, {at::kChar, DType::kI8},
     {at::kByte, DType::kU8},    {at::kBool, DType::kBool}};
 
+/// For work of the disk: other ranks wait longer than their timeout as long as it makes progress.
+void write_together(Group& group, const std::string& what, const std::function<void()>& part) {
+  struct Saving {
+    Saving() { note_saving(1); }
+    ~Saving() { note_saving(0); }
+  };
+  const Saving saving;
+  together_patiently(group, what, part, [] {
+    const int64_t calls = num_file_calls();
+    note_saving(1 + calls);
+    return calls;
+  });
+}
+
 }  // namespace
 
 std::optional<DType> stored_type(at::ScalarType type) {
@@ -34,12 +44,12 @@ std::optional<DType> stored_type(at::ScalarType type) {
   return std::nullopt;
 }
 
-bool can_be_saved(at::ScalarType type) { return stored_type(type).has_value(); }
-
-DType dtype_of(const FlatPiece& piece) {
-  if (const std::optional<DType> type = stored_type(piece.values.scalar_type())) return *type;
-  fail(ErrorCode::kBadInput, "tensor ", piece.name, " has a type that checkpoints cannot hold");
+DType dtype_of_tensor(const std::string& name, const at::Tensor& tensor) {
+  if (const std::optional<DType> type = stored_type(tensor.scalar_type())) return *type;
+  fail(ErrorCode::kBadInput, "tensor ", name, " has the type ", at::toString(tensor.scalar_type()), ", which no checkpoint holds");
 }
+
+DType dtype_of(const FlatPiece& piece) { return dtype_of_tensor(piece.name, piece.values); }
 
 std::optional<at::ScalarType> torch_type_of(int dtype) {
   for (const auto& [torch_type, type] : kTypes)
@@ -53,7 +63,7 @@ const ParameterShard* ParameterPlaces::shard_of(const FlatPiece& piece) const {
   if (whole.starts_with("model/")) name = whole.substr(6);
   else if (whole.starts_with("optimizer/")) name = whole.substr(10, whole.rfind('/') - 10);
   const auto found = shards.find(name);
-  // A count of updates is one number, whatever the parameter's shape.
+  // The step count of an optimizer is one number, whatever the parameter's shape.
   return found == shards.end() || piece.shape != found->second.local_shape() ? nullptr : &found->second;
 }
 
@@ -73,11 +83,6 @@ std::vector<TensorPiece> ParameterPlaces::to_save(const std::vector<FlatPiece>& 
   return parts;
 }
 
-DType dtype_of_tensor(const std::string& name, const at::Tensor& tensor) {
-  if (const std::optional<DType> type = stored_type(tensor.scalar_type())) return *type;
-  fail(ErrorCode::kBadInput, "tensor ", name, " has the type ", at::toString(tensor.scalar_type()), ", which no checkpoint holds");
-}
-
 std::vector<FlatPiece> buffer_pieces(const torch::nn::Module& module) {
   std::vector<FlatPiece> pieces;
   for (const auto& [name, tensor] : distinct_buffers(module)) {
@@ -87,24 +92,6 @@ std::vector<FlatPiece> buffer_pieces(const torch::nn::Module& module) {
   return pieces;
 }
 
-namespace {
-
-/// Of a part that is done by the disk: nobody's time is up while that gets on.
-void write_together(Group& group, const std::string& what, const std::function<void()>& part) {
-  struct Saving {
-    Saving() { note_saving(1); }
-    ~Saving() { note_saving(0); }
-  };
-  const Saving saving;
-  together_patiently(group, what, part, [] {
-    const int64_t calls = num_file_calls();
-    note_saving(1 + calls);
-    return calls;
-  });
-}
-
-}  // namespace
-
 std::string write_checkpoint(Group& group, const ParameterPlaces& places, const CheckpointContent& content, const std::string& what) {
   at::NoGradGuard no_grad;
   const std::string nonce = group.all_gather_text(process_nonce(), "the name of the checkpoint").front();
@@ -113,7 +100,7 @@ std::string write_checkpoint(Group& group, const ParameterPlaces& places, const 
   std::string path, shard;
   std::vector<FlatPiece> mine;
   Json state;
-  together(group, what, [&] {  // What cannot be saved leaves no folder.
+  together(group, what, [&] {  // An error here leaves no folder.
     mine = content.mine();
     if (first) state = content.state();
   });
@@ -145,8 +132,15 @@ std::string write_checkpoint(Group& group, const ParameterPlaces& places, const 
   return group.all_gather_text(path, "the path of the checkpoint").front();
 }
 
+void check_piece(const Checkpoint& checkpoint, const ParameterPlaces& places, const FlatPiece& piece, const std::string& option) {
+  if (!checkpoint.has(piece.name)) fail(ErrorCode::kBadInput, option, checkpoint.path(), " has no tensor ", piece.name);
+  const ParameterShard* const shard = places.shard_of(piece);
+  if (checkpoint.shape(piece.name) != (shard ? shard->whole_shape : piece.shape) || checkpoint.dtype(piece.name) != dtype_of(piece))
+    fail(ErrorCode::kBadInput, option, "tensor ", piece.name, " of ", checkpoint.path(), " has another shape or type than the model's");
+}
+
 void read_piece(const Checkpoint& checkpoint, const ParameterPlaces& places, FlatPiece& piece) {
-  at::Tensor here = piece.values.cpu();  // The same memory, unless it is a device's.
+  at::Tensor here = piece.values.cpu();  // No copy if it is in host memory.
   const int64_t count = here.numel();
   if (const ParameterShard* shard = places.shard_of(piece)) read_shard(checkpoint, piece.name, *shard, piece.begin, count, here.data_ptr());
   else checkpoint.read_range(piece.name, piece.begin, piece.begin + count, here.data_ptr());

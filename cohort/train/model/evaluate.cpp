@@ -1,3 +1,6 @@
+// Evaluation. Rank r of p runs chunks r, r + p, ... of the samples; the sums of loss, errors, confusion counts, metrics and the most
+// confident mistakes are exchanged in one all-reduce (8 bytes each), with a second exchange for the average precision of labels. Text is
+// sampled token by token, each with a forward of the whole context.
 #include "cohort/train/model/evaluate.h"
 
 #include <ATen/ops/cat.h>
@@ -12,11 +15,9 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <string>
 
 #include "cohort/base/random.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/models/metric/metrics.h"
 #include "cohort/train/model/batch_tensors.h"
 
 namespace cohort {
@@ -38,28 +39,27 @@ at::Device device_of(const torch::nn::Module& model) {
   return parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
 }
 
-/// One score a class for each target.
 bool is_scores(const at::Tensor& output, const at::Tensor& target, int64_t num_classes) {
   return output.defined() && output.dim() > 0 && output.size(-1) == num_classes && output.numel() == target.numel() * num_classes;
 }
 
-/// What an error can be told from: scores, or of numbers and labels one number for each target.
+/// True if an error can be computed: from scores, or for numbers and labels from one number for each target.
 bool is_answer(const at::Tensor& output, const at::Tensor& target, const DataShape& shape) {
   if (shape.has_numbers()) return output.defined() && output.numel() == target.numel();
   return is_scores(output, target, shape.num_classes);
 }
 
-/// Whether `a` comes first: the surer one, of two alike the earlier sample.
+/// The more confident mistake comes first, of two equal ones the earlier sample.
 bool comes_before(const Mistake& a, const Mistake& b) {
   return a.probability != b.probability ? a.probability > b.probability : a.sample < b.sample;
 }
 
-/// The first `most` of what was added.
+/// The `most` most confident mistakes that were added.
 class Mistakes {
  public:
   explicit Mistakes(int most) : most_(static_cast<size_t>(most)) {}
 
-  /// Those of one chunk, of which `first` is the first sample. `scores`: {samples, classes}, in host memory.
+  /// Adds the mistakes of a chunk that begins at sample `first`. `scores`: {samples, classes}, in host memory.
   void add(int64_t first, const at::Tensor& scores, const at::Tensor& predicted, const at::Tensor& target) {
     if (most_ == 0) return;
     const at::Tensor probability = std::get<0>(at::softmax(scores, -1, at::kDouble).max(-1)).contiguous();
@@ -76,7 +76,7 @@ class Mistakes {
     if (kept_.size() > most_) kept_.pop_back();
   }
 
-  /// As numbers, kNumbers each, in the `rank`-th place of `all`; the rest of it is left as it is.
+  /// Writes kNumbers numbers for each into the `rank`-th section of `all`.
   void write(double* all, int rank) const {
     double* out = all + static_cast<size_t>(rank) * most_ * kNumbers;
     for (const Mistake& each : kept_)
@@ -104,7 +104,7 @@ int64_t num_sums_of(const std::vector<NamedMetric>& metrics) {
   return num_sums;
 }
 
-/// A model may know more classes than the data has: its scores of those are left out.
+/// Scores of classes that the data do not have are ignored.
 void add_to_metrics(const std::vector<NamedMetric>& metrics, const at::Tensor& output, const at::Tensor& target, const DataShape& shape,
                     double* sums) {
   if (metrics.empty()) return;
@@ -117,7 +117,7 @@ void add_to_metrics(const std::vector<NamedMetric>& metrics, const at::Tensor& o
   }
 }
 
-/// Of the sums over all ranks: loss, errors, targets, confusion counts of `classes`, what metrics added up.
+/// `total` are the sums over all ranks: loss, errors, targets, confusion counts of `classes`, sums of metrics.
 Evaluation evaluation_of(const double* total, int64_t classes, const DataShape& shape, const std::vector<NamedMetric>& metrics) {
   Evaluation result;
   result.num_targets = static_cast<int64_t>(total[2]);
@@ -146,7 +146,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
   const bool has_class = !shape.has_numbers() && shape.targets_per_sample() == 1;
   Mistakes mistakes(has_class ? options.num_mistakes : 0);
   LabelScores label_scores(source.num_samples(), shape.num_classes);
-  // One vector of sums, so that ranks exchange once: loss, errors, targets, then the confusion counts, then what metrics add up.
+  // One vector, so that ranks exchange once: loss, errors, targets, confusion counts, sums of metrics.
   const int64_t first_metric = 3 + classes * classes;
   const at::Tensor sums_of_shares = at::zeros({options.num_shares, first_metric + num_sums_of(options.metrics)}, at::kDouble);
   const int64_t batch_size = options.batch_size, num_chunks = (source.num_samples() + batch_size - 1) / batch_size;
@@ -188,9 +188,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
     if (!model.loss()) total[0] += cross_entropy(logits, tensors.target, /*sum=*/true, 0, model.title()).item<double>();
     const at::Tensor predicted = logits.argmax(-1).reshape({-1}).contiguous(), target = tensors.target.reshape({-1});
     total[1] += num_targets - predicted.eq(target).sum().item<double>();
-    if (has_class)
-      mistakes.add(first, logits.reshape({target.numel(), -1}), predicted,
-                   target.contiguous());  // A model may know more classes than the data has.
+    if (has_class) mistakes.add(first, logits.reshape({target.numel(), -1}), predicted, target.contiguous());
     if (classes > 0) {
       const int64_t* const guess = predicted.data_ptr<int64_t>();
       for (int64_t i = 0; i < target.numel(); ++i)  // A model may know more classes than the data has.
@@ -200,7 +198,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
   if (options.finish) options.finish();
   at::Tensor sums = sums_of_shares[0].clone();
   for (int share = 1; share < options.num_shares; ++share) sums.add_(sums_of_shares[share]);
-  // Behind them a place for each rank's mistakes, so that one exchange does for all.
+  // Followed by a section for each rank's mistakes, so that one exchange is enough.
   const int64_t num_sums = sums.numel(), num_places = has_class ? int64_t{group.size()} * options.num_mistakes : 0;
   if (num_places > 0) {
     sums = at::cat({sums, at::zeros({num_places * Mistakes::kNumbers}, at::kDouble)});
@@ -209,7 +207,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
   group.all_reduce_sum(sums, "the sums of the evaluation");
   Evaluation result = evaluation_of(sums.data_ptr<double>(), classes, shape, options.metrics);
   if (shape.labels) {
-    // The same exchange by all, whether or not the model's output tells an error.
+    // All ranks exchange, whether or not the model has an error.
     const double precision = label_scores.mean_average_precision(group);
     if (result.has_error()) result.precision = precision;
   }
@@ -238,7 +236,7 @@ std::string first_text(const DataSource& source, size_t num_bytes) {
   return text;
 }
 
-/// The byte or piece that random number `number` of the seed draws, by its score.
+/// Draws a token with random number `number` of the seed.
 static int64_t draw_token(const at::Tensor& scores, const TextSampling& how, int64_t number) {
   const at::Tensor sorted = scores.cpu().to(at::kDouble).contiguous();
   const double* const score = sorted.data_ptr<double>();
@@ -270,7 +268,7 @@ std::optional<std::string> sample_text(LayerGraph& model, const DataShape& shape
   TextEncoder(vocabulary).encode(begin, tokens);
   std::string text;
   for (int64_t n = 0; std::ssize(text) < how.num_bytes; ++n) {
-    // Models have a fixed context: the window holds the last tokens, and the position after them is asked.
+    // The window holds the last tokens; the scores of its last used position are those of the next token.
     const int64_t length = std::min(context, std::ssize(tokens));
     at::Tensor window = at::zeros({1, context}, at::kLong);
     std::copy_n(tokens.end() - length, length, window.data_ptr<int64_t>());

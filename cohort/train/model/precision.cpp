@@ -1,3 +1,6 @@
+// Mixed precision (Micikevicius et al. 2018, "Mixed Precision Training", sections 3.1-3.3) on LibTorch's autocast, which casts the inputs
+// of each listed operator. A weight is cast once in a scope; its cast is a node of the graph, so backward casts the gradient back and
+// `.grad` is fp32. Cost on the CPU: a copy of each weight in forward and of each gradient in backward.
 #include "cohort/train/model/precision.h"
 
 #include <ATen/autocast_mode.h>
@@ -39,7 +42,7 @@ c10::Device device_of_rank(const Devices& devices, const World& world) {
   const DeviceChoice& choice = devices.of(world.rank);
   if (!choice.is_gpu) return c10::Device(c10::DeviceType::CPU);
   const int num_gpus = num_gpus_here(choice, world.rank), first = world.rank - world.local_rank;
-  // A launcher may deal ranks out over hosts in turn; then only the place on this host is known.
+  // If the launcher distributed ranks round-robin over hosts, only the local rank is known.
   const bool side_by_side = first >= 0 && first + world.local_size <= world.size;
   const int index =
       choice.index >= 0 || side_by_side ? gpu_of_rank(devices, world.rank, first, world.local_size, num_gpus) : world.local_rank % num_gpus;
@@ -51,7 +54,7 @@ c10::Device device_of_rank(const Devices& devices, const World& world) {
   return device;
 }
 
-std::shared_ptr<const DeviceLink> link_of_device(const Devices& devices, c10::Device device) {
+std::shared_ptr<const DeviceLink> make_device_link(const Devices& devices, c10::Device device) {
   if (devices.all_cpu()) return nullptr;
   if (device.is_cuda()) return make_nccl_link(device);
   auto link = std::make_shared<DeviceLink>();
@@ -60,11 +63,7 @@ std::shared_ptr<const DeviceLink> link_of_device(const Devices& devices, c10::De
   return link;
 }
 
-// Mixed precision (Micikevicius et al. 2018, "Mixed Precision Training", sections 3.1-3.3) on LibTorch's autocast, which casts the inputs
-// of each listed operator. A weight is cast once in a scope; its cast is a node of the graph, so backward casts the gradient back and
-// `.grad` is fp32. Cost on the CPU: a copy of each weight in forward and of each gradient in backward.
-
-/// Whether the processor says that it has `feature`; true where Linux does not tell.
+/// True if /proc/cpuinfo lists `feature`, or lists none at all.
 static bool processor_has(const std::string& feature) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -73,7 +72,7 @@ static bool processor_has(const std::string& feature) {
   return true;
 }
 
-/// Whether oneDNN, which multiplies, is told to leave fp16 instructions out: limits below AVX512_CORE_FP16 do.
+/// True if the environment limits oneDNN to instructions below AVX512_CORE_FP16.
 static bool is_limited_below_fp16() {
   for (const char* const name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"})
     for (const char* const limit :
@@ -104,7 +103,7 @@ AutocastScope::AutocastScope(Precision precision, c10::DeviceType device) : devi
   enabled_before_ = at::autocast::is_autocast_enabled(device);
   type_before_ = at::autocast::get_autocast_dtype(device);
   const at::ScalarType type = precision == Precision::kBf16 ? at::kBFloat16 : at::kHalf;
-  // Weights that an outer scope has cast to another type are of no use here.
+  // Drop the weights that an outer scope has cast to another type.
   if (enabled_before_ && type_before_ != type) at::autocast::clear_cache();
   at::autocast::set_autocast_dtype(device, type);
   at::autocast::set_autocast_enabled(device, true);

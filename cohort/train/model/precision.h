@@ -1,5 +1,5 @@
 #pragma once
-// Where a rank computes, and in which arithmetic.
+// The device on which a rank computes, and mixed precision.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -16,29 +16,23 @@
 
 namespace cohort {
 
-// Where a rank computes, and how it exchanges what lies there.
-
-/// What can be said before ranks are forked, touching no GPU: Error(kBadInput) where GPUs are asked for and this LibTorch has none.
+/// Error(kBadInput) if a GPU is asked for and this LibTorch is a CPU build. Touches no GPU, so it may run before ranks are forked.
 void check_devices(const Devices& devices);
 
-/// Of this rank; a GPU becomes this thread's current one. Error(kBadInput) with what to do where there is none, or not that one.
+/// This rank's device; a GPU becomes the thread's current one. Error(kBadInput) with advice if it does not exist.
 c10::Device device_of_rank(const Devices& devices, const World& world);
 
-/// For GroupOptions. Null where the whole job is on the CPU; NCCL's link for a GPU. A rank on the CPU beside others on GPUs gets a link
-/// that says so, for all ranks decide together how they exchange: such a job does it in the hosts' memory.
-std::shared_ptr<const DeviceLink> link_of_device(const Devices& devices, c10::Device device);
+/// For GroupOptions: NCCL's link for a GPU, null if the whole job is on the CPU. A CPU rank of a job with GPUs gets a link that makes all
+/// ranks exchange through host memory.
+std::shared_ptr<const DeviceLink> make_device_link(const Devices& devices, c10::Device device);
 
-// The arithmetic of forward and backward: fp32, or half precision where LibTorch's autocast finds that it does no harm. Parameters,
-// gradients and optimizer state are fp32 in any case ("master weights").
-
-/// What a user should know before training so on `device`: "" or a sentence (fp16 on a processor without arithmetic for it; LSTM layers,
-/// for which it may have no kernel).
+/// A warning before training in `precision`, or "": fp16 on a processor without fp16 arithmetic, LSTM layers without a bf16 kernel.
 std::string precision_warning(Precision precision, c10::DeviceType device, bool has_lstm = false);
 
-/// While it lives, operators of this thread run in `precision` on `device` where autocast lists them (matrix products, convolutions,
-/// linear layers, attention); for fp32 it does nothing at all. What was set before comes back at the end, also by an exception; scopes
-/// nest. It belongs around forward of one micro-step, not around backward (whose operators follow the types of forward) and not around the
-/// optimizer: half-precision copies of weights are made once in a scope and dropped at its end. CPU and CUDA.
+/// While it lives, this thread's operators that autocast lists (matrix products, convolutions, linear layers, attention) run in `precision`
+/// on `device`, CPU or CUDA; fp32 changes nothing. Scopes nest. It belongs around the forward of one micro-batch: half-precision copies of
+/// weights are made once in a scope and dropped at its end, and backward follows the types of forward. Parameters, gradients and optimizer
+/// state are fp32 ("master weights").
 class COHORT_PROGRAM_API AutocastScope {
  public:
   /// Error(kBadInput) for other devices.
@@ -53,8 +47,8 @@ class COHORT_PROGRAM_API AutocastScope {
   at::ScalarType type_before_ = at::kFloat;
 };
 
-/// A model's output as the loss should get it: bf16 and half become float, other types stay (no copy). On the CPU autocast runs
-/// cross-entropy in the type of the logits, and a loss in bf16 has 3 digits.
+/// The output for the loss: bf16 and half become float, since CPU autocast runs cross-entropy in the type of the logits, and a bf16 loss
+/// has 3 digits. Other types are not copied.
 COHORT_PROGRAM_API at::Tensor for_loss(const at::Tensor& output);
 
 }  // namespace cohort

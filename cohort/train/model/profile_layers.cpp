@@ -1,22 +1,20 @@
-// What each layer of a model costs.
-//
-// A layer is run alone: on copies of its inputs that are leaves' only readers, so that its graph ends at its own inputs and weights.
+// Measures the time and memory of each layer of a model. A layer runs alone, on copies of its inputs that only it reads, so that its graph
+// ends at its own inputs and weights.
 //   forward          the layer's function, with gradients recorded.
-//   backward, input  gradients of the inputs alone (those that are the model's input need none); LibTorch leaves out the weights' kernels.
-//   backward, weight gradients of inputs and weights together, less the former: what a split backward is left with. Weights alone would
-//                    count the way through a layer of several operators twice. Then the addition to what earlier micro-batches left.
-//   stash            first what the layer itself keeps: its result is dropped, its graph kept, and the blocks that it allocated and that
-//                    are still held are summed. Then what others keep of it: its output, where a layer that reads it holds on to it. So a
-//                    storage belongs to the layer that made it, and a stage's stash is the sum over its layers.
-//   working          the layer once more, forward and backward, with what it kept freed on the way as in training: the most that is held at
-//                    once, less what its forward left and the gradients of its weights, which have places of their own.
-//   weights          distinct storages of the layer's parameters and of the leaves of its graph. A weight that two layers share counts in
-//                    both.
-//   loss             where it is given: its forward and backward, alone, are added to the last layer's.
-// Times are medians. The gradient of every output is random.
+//   backward, input  gradients of the inputs alone (none for the model's input); LibTorch skips the kernels of weights.
+//   backward, weight gradients of inputs and weights together, less the former: the second part of a split backward. Weights alone would
+//                    count the path through a layer of several operators twice. The addition to earlier micro-batches' gradients is added.
+//   stash            first the blocks that the layer allocates in forward and that its graph still holds when its result is dropped. Then
+//                    its output, if a layer that reads it holds it. So a storage counts for the layer that made it, and the stash of a
+//                    stage is the sum over its layers.
+//   working          the peak of forward and backward, with the stash freed on the way as in training, less what forward left and the
+//                    gradients of weights, which are counted elsewhere.
+//   weights          distinct storages of the layer's parameters and of the leaves of its graph. A shared weight counts for each layer.
+//   loss             if it is given, its forward and backward are added to the last layer's.
+// Times are medians; the gradient of every output is random. Cost: repeats + 4 forwards and about twice as many backwards of each layer.
 //
-// Allocations are seen through LibTorch's memory profiling hook of this thread, so no allocator is replaced. What a library allocates by
-// itself (oneDNN's scratch space) is not seen.
+// Allocations are observed through LibTorch's memory profiling hook of this thread. Memory that a library allocates by itself (oneDNN's
+// scratch space) is not included.
 
 #include "cohort/train/model/profile_layers.h"
 #include "cohort/base/clock.h"
@@ -50,7 +48,7 @@ namespace {
 
 using torch::autograd::Node;
 
-/// Puts back at its end what a run in training mode changes.
+/// Restores at its end what a run in training mode changes.
 class StateKeeper {
  public:
   explicit StateKeeper(LayerGraph& model)
@@ -63,7 +61,7 @@ class StateKeeper {
   ~StateKeeper() {
     const c10::AutoGradMode no_gradients(false);
     model_.train(model_is_training_);
-    // modules() has parents first, and train() reaches all children.
+    // Parents come first, since train() sets all children.
     for (const auto& [module, is_training] : modes_) module->train(is_training);
     for (auto& [buffer, value] : buffers_) buffer.copy_(value);
     const std::lock_guard<std::mutex> lock(generator_.mutex());
@@ -80,7 +78,7 @@ class StateKeeper {
   at::Tensor generator_state_;
 };
 
-/// Blocks that this thread allocated while it was recorded and that are still held.
+/// Blocks that this thread allocated while recorded and still holds.
 class BlockRecorder final : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void* data, int64_t bytes, size_t, size_t, c10::Device) override {
@@ -106,8 +104,8 @@ class BlockRecorder final : public c10::MemoryReportingInfoBase {
 
 /// Inputs of one run of one layer.
 struct Arguments {
-  std::vector<at::Tensor> leaves;      // Of the distinct inputs that are to have gradients.
-  std::map<int, at::Tensor> of_input;  // What the layer is given: copies, so that it may write into them.
+  std::vector<at::Tensor> leaves;      // The distinct inputs that need gradients.
+  std::map<int, at::Tensor> of_input;  // Copies, since the layer may write into them.
   LayerGraph::Inputs in_order;
 
   Arguments(const LayerGraph::Layer& layer, const at::Tensor& model_input, const std::vector<at::Tensor>& outputs) {
@@ -123,7 +121,7 @@ struct Arguments {
   }
 };
 
-/// The leaves that a graph ends at, but for `inputs`.
+/// The leaves of a graph except `inputs`.
 std::vector<at::Tensor> weights_of_graph(const at::Tensor& output, const std::vector<at::Tensor>& inputs) {
   std::unordered_set<const Node*> seen;
   std::vector<Node*> next{output.grad_fn().get()};
@@ -142,14 +140,14 @@ std::vector<at::Tensor> weights_of_graph(const at::Tensor& output, const std::ve
   return weights;
 }
 
-/// What becomes of storages in a run of a layer.
+/// Storages that a run of a layer keeps.
 struct Kept {
   int64_t bytes_by_itself = 0;
   bool output_by_itself = false;
   int64_t output_storage_bytes = 0;
-  const void* output_storage = nullptr;  // Null where the layer did not make it,
-  int alias_of = LayerGraph::kInput;     // but handed this input on.
-  std::vector<int> inputs;               // That it holds on to.
+  const void* output_storage = nullptr;  // Null if the output is a view of an input,
+  int alias_of = LayerGraph::kInput;     // of this one.
+  std::vector<int> inputs;               // Inputs that it holds.
 };
 
 class LayerProfiler {
@@ -168,7 +166,7 @@ class LayerProfiler {
       if (!layer.function) fail(ErrorCode::kBadInput, "profile: layer '", layer.name, "' is not on this rank");
       LayerProfile& cost = profile.layers.emplace_back();
       cost.name = layer.name, cost.kind = layer.kind;
-      account_memory(i, profile.layers);
+      measure_memory(i, profile.layers);
       cost.working_bytes = working_bytes(layer);
       measure_times(i, cost);
       cost.output_bytes = static_cast<int64_t>(outputs_[i].nbytes());
@@ -202,7 +200,7 @@ class LayerProfiler {
       const auto recorder = std::make_shared<BlockRecorder>();
       const c10::DebugInfoGuard recording(c10::DebugInfoKind::PROFILER_STATE, recorder);
       torch::autograd::grad({options_.loss(output)}, {output});
-      // The output itself is there until the step's end.
+      // The output is held until the end of the step.
       last.working_bytes = std::max(last.working_bytes, recorder->peak_bytes()) + last.output_bytes;
     }
     for (int run = 0; run <= options_.repeats; ++run) {
@@ -217,7 +215,7 @@ class LayerProfiler {
     last.backward_input_seconds += median(backward_seconds);
   }
 
-  /// What LibTorch says of the layer, with its name.
+  /// Adds the layer's name to LibTorch's errors.
   template <typename Call>
   void named(const LayerGraph::Layer& layer, const LayerGraph::Inputs& inputs, const Call& call) const {
     try {
@@ -262,7 +260,7 @@ class LayerProfiler {
 
   int64_t working_bytes(const LayerGraph::Layer& layer) const {
     int64_t most = 0;
-    for (const bool of_weights : {false, true}) {  // Weights' gradients may hide what a moment before them needed.
+    for (const bool of_weights : {false, true}) {  // Gradients of weights may hide an earlier peak.
       const Arguments arguments(layer, input_, outputs_);
       const auto recorder = std::make_shared<BlockRecorder>();
       const c10::DebugInfoGuard recording(c10::DebugInfoKind::PROFILER_STATE, recorder);
@@ -275,19 +273,19 @@ class LayerProfiler {
         for (const at::Tensor& weight : weights_of_graph(output, arguments.leaves)) wanted.push_back(weight);
       if (wanted.empty()) continue;
       const at::Tensor gradient = at::zeros_like(output.detach());
-      int64_t of_their_own = 0;
+      int64_t gradient_bytes = 0;
       named(layer, arguments.in_order, [&] {
         const auto made = torch::autograd::grad({output}, wanted, {gradient}, /*retain_graph=*/false, false, /*allow_unused=*/true);
         for (size_t i = arguments.leaves.size(); i < made.size(); ++i)
-          if (made[i].defined()) of_their_own += static_cast<int64_t>(made[i].nbytes());
+          if (made[i].defined()) gradient_bytes += static_cast<int64_t>(made[i].nbytes());
       });
-      most = std::max(most, recorder->peak_bytes() - kept - of_their_own);
+      most = std::max(most, recorder->peak_bytes() - kept - gradient_bytes);
     }
     return most;
   }
 
   /// Fills in the layer's own stash and completes those of the layers whose outputs it keeps.
-  void account_memory(int index, std::vector<LayerProfile>& costs) {
+  void measure_memory(int index, std::vector<LayerProfile>& costs) {
     const LayerGraph::Layer& layer = model_.layers()[index];
     const Kept kept = find_kept(layer);
     LayerProfile& cost = costs[index];
@@ -297,18 +295,18 @@ class LayerProfiler {
     else if (kept.alias_of >= 0) maker_[index] = maker_[kept.alias_of];
 
     for (const int input : kept.inputs) {
-      if (input < 0 || maker_[input].layer < 0) continue;  // The model's input belongs to nobody.
+      if (input < 0 || maker_[input].layer < 0) continue;  // The model's input counts for no layer.
       LayerProfile& maker = costs[maker_[input].layer];
       if (maker.output_kept == OutputKept::kNo) maker.stash_bytes += maker_[input].bytes;
       maker.output_kept = OutputKept::kByReaders;
     }
   }
 
-  /// Also leaves the layer's output for those that read it.
+  /// Also stores the layer's output for its readers.
   void measure_times(int index, LayerProfile& cost) {
     const LayerGraph::Layer& layer = model_.layers()[index];
     std::vector<double> forward_seconds, input_seconds, whole_seconds;
-    std::vector<at::Tensor> sums;  // Of the gradients of weights.
+    std::vector<at::Tensor> sums;  // Sums of weight gradients.
     for (int run = 0; run <= options_.repeats; ++run) {
       Arguments arguments(layer, input_, outputs_);
       at::Tensor output;
@@ -343,7 +341,7 @@ class LayerProfiler {
     cost.backward_weight_seconds = std::max(0.0, median(whole_seconds) - cost.backward_input_seconds);
   }
 
-  /// Seconds of adding gradients to those of the runs before, as backward() does in `.grad`.
+  /// Seconds of adding gradients to earlier ones, as backward() does in `.grad`.
   double add_up(std::vector<at::Tensor>& gradients, std::vector<at::Tensor>& sums) const {
     const c10::AutoGradMode no_gradients(false);
     if (sums.empty()) return sums.swap(gradients), 0;
@@ -378,7 +376,7 @@ class LayerProfiler {
 
   struct Maker {
     int layer = LayerGraph::kInput;
-    int64_t bytes = 0;  // Of the storage.
+    int64_t bytes = 0;  // Size of the storage.
   };
 
   LayerGraph& model_;
@@ -386,7 +384,7 @@ class LayerProfiler {
   const ProfileOptions options_;
   std::vector<at::Tensor> outputs_;  // Until their last use.
   std::map<int, int> last_use_;
-  std::vector<Maker> maker_;  // Of each output's storage.
+  std::vector<Maker> maker_;  // Makers of the outputs' storages.
 };
 
 }  // namespace
@@ -394,7 +392,7 @@ class LayerProfiler {
 Profile profile_layers(LayerGraph& model, const at::Tensor& input, const ProfileOptions& options) {
   if (model.layers().empty()) fail(ErrorCode::kBadInput, "profile: the model has no layers");
   if (!input.defined() || input.dim() < 1 || input.size(0) < 1)
-    fail(ErrorCode::kBadInput, "profile: the input is no micro-batch of samples");
+    fail(ErrorCode::kBadInput, "profile: the input must be a micro-batch of at least one sample");
   if (options.repeats < 1) fail(ErrorCode::kBadInput, "profile: ", options.repeats, " repeats");
   const StateKeeper keeper(model);
   const StepContextScope step({});  // Dropout draws as it does in training.

@@ -1,5 +1,5 @@
 #pragma once
-// Measures what each layer of a model costs here: a Profile (plan/profile/profile.h).
+// Measures the time and memory of each layer of a model: a Profile (plan/profile/profile.h).
 
 #include <ATen/core/Tensor.h>
 
@@ -14,15 +14,15 @@ namespace cohort {
 class LayerGraph;
 
 struct ProfileOptions {
-  int repeats = 5;  ///< Runs whose median counts, after one that warms up.
+  int repeats = 5;  ///< Runs, of which the median is used, after one warm-up.
   Precision precision = Precision::kFp32;
-  /// From the model's output; its time is a part of the last layer's. Empty: not counted.
+  /// Its time is added to the last layer's. Empty: not measured.
   std::function<at::Tensor(const at::Tensor& output)> loss;
 };
 
-/// Runs forward and backward layer by layer on `input` (one micro-batch, at least one sample), in training mode, on the device that it lies
-/// on. Weights, gradients, buffers, modes and LibTorch's generator stay as they are, also after an exception. The link's numbers are left
-/// 0. How each number is measured: profile_layers.cpp. Not thread-safe; call it before hooks are set on the weights. Error(kBadInput).
+/// Runs forward and backward layer by layer on `input` (one micro-batch, at least one sample), in training mode, on the input's device.
+/// Weights, gradients, buffers, modes and LibTorch's generator are restored, also after an exception. The numbers of the link are 0. Not
+/// thread-safe; call it before hooks are set on the weights. Error(kBadInput).
 COHORT_PROGRAM_API Profile profile_layers(LayerGraph& model, const at::Tensor& input, const ProfileOptions& options = {});
 
 }  // namespace cohort

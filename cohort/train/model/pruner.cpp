@@ -1,12 +1,23 @@
-// Erdos-Renyi with kernels (Evci et al. 2020, "Rigging the lottery", arXiv 1911.11134, section 3; Mocanu et al. 2018 for matrices): a
-// tensor n1 x n2 x ... keeps the part
+// Magnitude pruning while a model trains (Zhu and Gupta 2017, "To prune, or not to prune", arXiv 1710.01878), under every layout whose
+// ranks know which weights they update. In a step that prunes, between the exchange of gradients and the update:
+//
+//   1. the smallest weights of each tensor are chosen, by their values before this update, so that the model has the schedule's sparsity;
+//      ranks that divide a tensor choose together (parallel/prune/smallest_weights.cpp)
+//   2. each rank updates what it owns, and sets pruned weights and their momentum to zero (parallel/prune/update_pruned.h)
+//   3. weights are gathered and read by others after that, so no rank ever sees a pruned weight that is not zero
+//
+// After the first pruning a weight that is zero stays zero. So the weights are their own mask: it is the same on every rank and layout, and
+// a checkpoint needs nothing else.
+// Cost: a pass over the weights that a rank owns in each step; 5 more and 5 small messages in steps that prune.
+//
+// The sparsity of a tensor n1 x n2 x ... is by Erdos-Renyi with kernels (Evci et al. 2020, "Rigging the lottery", arXiv 1911.11134,
+// section 3; Mocanu et al. 2018 for matrices): it keeps the part
 //
 //   density = min(1, e (n1 + n2 + ...) / (n1 n2 ...))
 //
-// of its elements, with the one e for which all tensors together keep what they should. So large matrices, which have most to spare, bear
-// most of it, and what is small, a last layer or an early convolution, keeps most of what it has.
-//
-// e is found by leaving out, one after the other, the tensors that would be dense: the least size / sum of dimensions first. Cost: a sort.
+// of its elements, with the one e for which all tensors together have the wanted sparsity. So large matrices are pruned most, and small
+// tensors, a last layer or an early convolution, least. e is found by removing the tensors that would be dense one after the other, the
+// least size / sum of dimensions first. Cost: a sort.
 #include "cohort/train/model/pruner.h"
 
 #include <c10/util/accumulate.h>
@@ -18,7 +29,6 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -34,17 +44,24 @@ double elements(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), 1.0, [](double product, int64_t n) { return product * static_cast<double>(n); });
 }
 
-/// What a tensor keeps for e = 1, in elements.
+/// The elements that a tensor keeps for e = 1.
 double weight(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), 0.0, [](double sum, int64_t n) { return sum + static_cast<double>(n); });
 }
+
+bool is_embedding(const torch::nn::Module& module) {
+  return dynamic_cast<const torch::nn::EmbeddingImpl*>(&module) || dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module);
+}
+
+/// Elements of a row of a kernel {out, in, ...}.
+int64_t columns_of(const at::Tensor& tensor) { return tensor.size(0) == 0 ? 0 : tensor.numel() / tensor.size(0); }
 
 }  // namespace
 
 std::vector<double> layer_sparsities(const std::vector<std::vector<int64_t>>& shapes, double sparsity) {
   std::vector<size_t> order(shapes.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  const auto dense_at = [&](size_t i) { return elements(shapes[i]) / weight(shapes[i]); };  // The e from which it is.
+  const auto dense_at = [&](size_t i) { return elements(shapes[i]) / weight(shapes[i]); };  // The e from which a tensor is dense.
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return dense_at(a) < dense_at(b); });
   double kept = 0, weights = 0;
   for (const std::vector<int64_t>& shape : shapes) {
@@ -63,17 +80,6 @@ std::vector<double> layer_sparsities(const std::vector<std::vector<int64_t>>& sh
   }
   return found;
 }
-
-namespace {
-
-bool is_embedding(const torch::nn::Module& module) {
-  return dynamic_cast<const torch::nn::EmbeddingImpl*>(&module) || dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module);
-}
-
-/// Columns of a row: a kernel {out, in, ...} has in x ... of them.
-int64_t columns_of(const at::Tensor& tensor) { return tensor.size(0) == 0 ? 0 : tensor.numel() / tensor.size(0); }
-
-}  // namespace
 
 int64_t PrunableTensor::num_elements() const { return c10::multiply_integers(shape); }
 
@@ -138,19 +144,6 @@ std::string describe_pruning(const std::string& how, const Pruning& pruning, con
   if (!model.left.empty()) text += "; left: " + join(model.left, ", ");
   return text;
 }
-
-// Magnitude pruning while a model trains (Zhu and Gupta 2017, "To prune, or not to prune", arXiv 1710.01878), under any layout whose ranks
-// know which weights they update. In a step that prunes, between the exchange of gradients and the update:
-//
-//   1. the weights that are the smallest of their tensor are chosen, by their values before this update, so that all together have the
-//      schedule's sparsity (above); ranks that divide a tensor find them together (parallel/prune/smallest_weights.cpp)
-//   2. each rank updates what it owns, as ever, and what is pruned, with its momentum, is zero behind it (parallel/prune/update_pruned.h)
-//   3. weights are gathered and read by others after that, so nobody ever sees a pruned weight
-//
-// From the first pruning on a weight that is zero stays zero. So the weights are their own mask: it is the same on every rank and layout,
-// it is in every checkpoint, and a run that goes on from one needs nothing else.
-//
-// Cost: a pass over the weights a rank owns in each step; in those that prune 5 more, and 5 small messages.
 
 Pruner::Pruner(const Pruning& pruning, const PruningSchedule& schedule, const PrunableModel& prunable, const LayerGraph& part,
                Strategy& strategy, Group group)

@@ -1,6 +1,5 @@
 #pragma once
-// Prunes the weights of this rank while it trains: how the sparsity is divided over the matrices, which tensors are pruned and why the
-// others are not, and the pruner itself.
+// Prunes weights while a model trains (--prune).
 
 #include <cstdint>
 #include <string>
@@ -14,13 +13,8 @@ namespace cohort {
 
 class LayerGraph;
 
-// How the sparsity of a model is divided over its matrices. Torch-free.
-
-/// Part of each tensor that is to be zero, so that `sparsity` of all their elements is. `shapes`: of tensors that have elements. Rises with
-/// `sparsity` for each of them.
+/// The sparsity of each tensor, given that of all elements together, which it rises with. `shapes` are of non-empty tensors. Torch-free.
 std::vector<double> layer_sparsities(const std::vector<std::vector<int64_t>>& shapes, double sparsity);
-
-// Which tensors of a model are pruned, and why the others are not.
 
 struct PrunableTensor {
   std::string name;
@@ -31,17 +25,17 @@ struct PrunableTensor {
 
 struct PrunableModel {
   std::vector<PrunableTensor> tensors;
-  std::vector<std::string> left;  ///< "conv1.weight (the first convolution)": matrices and kernels that stay as they are.
-  int64_t num_parameters = 0;     ///< Of the whole model.
+  std::vector<std::string> left;  ///< Matrices and kernels that are not pruned: "conv1.weight (the first convolution)".
+  int64_t num_parameters = 0;     ///< All parameters of the whole model.
 
   int64_t num_elements() const;
-  /// Part of each tensor that is to be zero where `sparsity` of all is: by their shapes (layer_sparsities above), or the same of each.
+  /// The sparsity of each tensor: layer_sparsities(), or the same for all.
   std::vector<double> sparsities(const Pruning& pruning, double sparsity) const;
 };
 
-/// The trained matrices and kernels: parameters of two dimensions or more whose name has "weight" in it, but for those of embeddings, for
-/// the first layer where it is a convolution (it is small, and all that follows sees through it), and of kTwoOfFour for rows whose number
-/// of columns is no multiple of 4. `model` is whole. Error(kBadInput) where none is left.
+/// The trained matrices and kernels: parameters of two or more dimensions with "weight" in their name, except those of embeddings, the
+/// first layer if it is a convolution (it is small, and all others depend on it), and for kTwoOfFour those whose number of columns is not a
+/// multiple of 4. `model` is whole. Error(kBadInput) if there are none.
 PrunableModel prunable_tensors(const LayerGraph& model, Pruning::Granularity granularity);
 
 /// "prune weight:0.9: of 3 tensors with 3,272,704 of 3,274,634 parameters, from step 31 to 210, every 3; by their shapes from 0 % of
@@ -51,14 +45,14 @@ std::string describe_pruning(const std::string& how, const Pruning& pruning, con
 /// One per rank and thread. References must outlive it.
 class Pruner {
  public:
-  /// `group`: the ranks over which `strategy` works. Tensors that are in another stage of a pipeline are left to its ranks.
-  /// Error(kBadInput) where the strategy's ranks do not know which weights they update.
+  /// `group`: the ranks of `strategy`. Tensors of other pipeline stages are pruned by the ranks of those. Error(kBadInput) if the strategy
+  /// has no optimizer that knows which weights it updates.
   Pruner(const Pruning& pruning, const PruningSchedule& schedule, const PrunableModel& prunable, const LayerGraph& part, Strategy& strategy,
          Group group);
 
-  /// Between the exchange of step `number`'s gradients and Strategy::step(): what is pruned then. Collective over the group.
+  /// Called between the exchange of step `number`'s gradients and Strategy::step(). Collective over the group.
   void begin_update(int64_t number);
-  /// After it.
+  /// Called after Strategy::step().
   void end_update();
 
  private:
@@ -67,8 +61,8 @@ class Pruner {
   Pruning pruning_;
   PruningSchedule schedule_;
   const PrunableModel& prunable_;
-  std::vector<size_t> places_;     ///< In prunable_: tensors of this rank's part.
-  std::vector<int64_t> segments_;  ///< One a place: its segment of the optimizer, or -1.
+  std::vector<size_t> places_;     // Indices in prunable_ of the tensors of this rank's part.
+  std::vector<int64_t> segments_;  // Their segments of the optimizer, or -1.
   Strategy& strategy_;
   Group group_;
   bool keeps_zeros_ = false, chose_ = false;

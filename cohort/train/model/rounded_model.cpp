@@ -4,14 +4,17 @@
 //   weights  scale = max |w| of the row (or group) / L, w' = scale * round(w / scale)   L = 127 of 8 bits, 7 of 4 bits
 //   samples  scale = (max(x, 0) - min(x, 0)) / 127, zero point z = round(-min(x, 0) / scale), x' = scale * (clamp(round(x / scale) + z,
 //            0, 127) - z): 7 bits, as int8 kernels here have them (docs/guide/compress.md)
-//   gradient that of x' goes to x, but for numbers beyond the clamp
+//   gradient of x = gradient of x', except for numbers beyond the clamp
 //
 // LibTorch's fake_quantize_per_channel_affine does the rounding and its backward in one pass each. Cost: two more passes over each weight
 // and input in forward, one in backward, and a byte a number that is kept until then.
 //
-// Where we differ: Jacob et al. keep a moving range of each activation over all samples. Such a range is state that depends on which
-// samples a rank has seen, so it would be another training on every layout. Here each sample has its own range. The file that is made at
-// the end has ranges from calibration, as any static quantisation; they are a little coarser.
+// A layer's module reads its weights from members, so during a forward the members hold the rounded tensors, which are functions of the
+// exact ones for autograd. Exchange, sharding, optimizer and checkpoints see the exact weights.
+//
+// Difference: Jacob et al. keep a moving range of each activation over all samples. That state would depend on the samples that a rank has
+// seen, and so on the layout. Here each sample has its own range. The exported file has ranges from calibration, as any static
+// quantisation; they are a little coarser.
 #include "cohort/train/model/rounded_model.h"
 
 #include <ATen/TensorOperators.h>
@@ -26,9 +29,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 
-#include <algorithm>
-#include <functional>
-#include <memory>
 #include <set>
 #include <utility>
 
@@ -42,7 +42,7 @@ namespace {
 
 constexpr int64_t kSampleCodes = 127;
 
-/// A scale that is not finite stays, so that what was not finite is not afterwards.
+/// Keeps scales that are not finite, so that the results are not finite either.
 at::Tensor without_zeros(const at::Tensor& scales) { return at::where(scales == 0, at::ones_like(scales), scales); }
 
 /// {rows, columns}, each row with its scale.
@@ -54,6 +54,101 @@ at::Tensor rounded_rows(const at::Tensor& rows, int64_t largest) {
     zeros = at::zeros(scales.sizes(), scales.options().dtype(at::kInt));
   }
   return at::fake_quantize_per_channel_affine(rows, scales, zeros, /*axis=*/0, -largest, largest);
+}
+
+/// Members of modules that hold weights; the layer keeps the modules alive.
+using Places = std::vector<at::Tensor*>;
+
+/// A recurrent layer computes with this vector, not with its named members.
+template <typename Module>
+struct FlatWeights : Module {
+  static std::vector<at::Tensor>& of(Module& module) { return module.*(&FlatWeights::flat_weights_); }
+};
+
+template <typename Module>
+bool add_recurrent(torch::nn::Module& module, Places& places) {
+  auto* const recurrent = dynamic_cast<Module*>(&module);
+  if (!recurrent) return false;
+  for (at::Tensor& weight : FlatWeights<Module>::of(*recurrent))
+    if (weight.defined() && weight.dim() >= 2) places.push_back(&weight);
+  return true;
+}
+
+template <typename Module>
+bool add_weight(torch::nn::Module& module, Places& places) {
+  auto* const found = dynamic_cast<Module*>(&module);
+  if (found) places.push_back(&found->weight);
+  return found != nullptr;
+}
+
+/// Layers with int8 kernels.
+bool add_product(torch::nn::Module& module, Places& places) {
+  return add_weight<torch::nn::LinearImpl>(module, places) || add_weight<torch::nn::Conv1dImpl>(module, places) ||
+         add_weight<torch::nn::Conv2dImpl>(module, places) || add_weight<torch::nn::Conv3dImpl>(module, places);
+}
+
+bool is_product(torch::nn::Module& module) {
+  Places ignored;
+  return add_product(module, ignored);
+}
+
+/// Layers that store their weights in few bits and compute in floats.
+bool add_kept(torch::nn::Module& module, Places& places) {
+  return add_weight<torch::nn::EmbeddingImpl>(module, places) || add_weight<torch::nn::EmbeddingBagImpl>(module, places) ||
+         add_recurrent<torch::nn::LSTMImpl>(module, places) || add_recurrent<torch::nn::GRUImpl>(module, places) ||
+         add_recurrent<torch::nn::RNNImpl>(module, places);
+}
+
+using Tensors = std::set<const c10::TensorImpl*>;
+
+/// Weights of other modules. A weight shared with one of them is not rounded anywhere, so that all its uses are the same.
+Tensors tensors_of_others(const LayerGraph& model) {
+  Tensors out;
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    Places ignored;
+    if (add_product(*module, ignored) || add_kept(*module, ignored)) continue;
+    for (const at::Tensor& tensor : module->parameters(/*recurse=*/false)) out.insert(tensor.unsafeGetTensorImpl());
+  }
+  return out;
+}
+
+Places places_of(torch::nn::Module& layer, const Tensors& of_others) {
+  Places places;
+  for (const auto& module : layer.modules())
+    if (!add_product(*module, places)) add_kept(*module, places);
+  std::erase_if(places, [&](const at::Tensor* place) { return of_others.contains(place->unsafeGetTensorImpl()); });
+  return places;
+}
+
+/// Replaces the weights by rounded ones while it lives.
+class RoundedWeights {
+ public:
+  RoundedWeights(const Places& places, const QuantiseAware& how) : places_(places) {
+    for (const at::Tensor* const place : places_) other_.push_back(rounded_weight(*place, how));
+    exchange();
+  }
+  ~RoundedWeights() { exchange(); }
+  RoundedWeights(const RoundedWeights&) = delete;
+  RoundedWeights& operator=(const RoundedWeights&) = delete;
+
+ private:
+  void exchange() noexcept {
+    for (size_t i = 0; i < other_.size(); ++i) std::swap(*places_[i], other_[i]);
+  }
+
+  const Places& places_;
+  std::vector<at::Tensor> other_;  // The tensors that are not in the places now.
+};
+
+LayerGraph::Function rounded(const LayerGraph::Layer& layer, Places places, bool with_input, const QuantiseAware& how) {
+  return [exact = layer.function, module = layer.module, places = std::move(places), with_input, how](const LayerGraph::Inputs& inputs) {
+    if (!module->is_training()) return exact(inputs);
+    const RoundedWeights weights(places, how);
+    if (!with_input) return exact(inputs);
+    LayerGraph::Inputs of_few_bits;
+    for (const at::Tensor& input : inputs) of_few_bits.push_back(input.is_floating_point() ? rounded_samples(input) : input);
+    return exact(of_few_bits);
+  };
 }
 
 }  // namespace
@@ -77,113 +172,11 @@ at::Tensor rounded_samples(const at::Tensor& samples) {
     const at::Tensor rows = samples.reshape({samples.size(0), -1});
     const at::Tensor lowest = rows.amin(1).clamp_max(0), highest = rows.amax(1).clamp_min(0);
     scales = without_zeros((highest - lowest) / static_cast<double>(kSampleCodes));
-    // Numbers that are not finite get a zero point that exists: the training finds and names them itself.
+    // Zero points must exist also for numbers that are not finite, which the training itself reports.
     zeros = (-lowest / scales).nan_to_num(0, 0, 0).round().clamp(0, kSampleCodes).to(at::kInt);
   }
   return at::fake_quantize_per_channel_affine(samples, scales, zeros, /*axis=*/0, 0, kSampleCodes);
 }
-
-// A layer's module reads its weights from members, so for the time of a forward the members hold the rounded tensors, which autograd knows
-// as functions of the exact ones. Nothing else changes: exchange, sharding, optimizer and checkpoints see the exact weights.
-
-namespace {
-
-/// Members of modules that hold weights. They live as long as their modules, which the layer keeps.
-using Places = std::vector<at::Tensor*>;
-
-/// The vector that a recurrent layer computes with; its named members are other handles of the same tensors.
-template <typename Module>
-struct FlatWeights : Module {
-  static std::vector<at::Tensor>& of(Module& module) { return module.*(&FlatWeights::flat_weights_); }
-};
-
-template <typename Module>
-bool add_recurrent(torch::nn::Module& module, Places& places) {
-  auto* const recurrent = dynamic_cast<Module*>(&module);
-  if (!recurrent) return false;
-  for (at::Tensor& weight : FlatWeights<Module>::of(*recurrent))
-    if (weight.defined() && weight.dim() >= 2) places.push_back(&weight);
-  return true;
-}
-
-template <typename Module>
-bool add_weight(torch::nn::Module& module, Places& places) {
-  auto* const found = dynamic_cast<Module*>(&module);
-  if (found) places.push_back(&found->weight);
-  return found != nullptr;
-}
-
-/// Layers that int8 kernels know.
-bool add_product(torch::nn::Module& module, Places& places) {
-  return add_weight<torch::nn::LinearImpl>(module, places) || add_weight<torch::nn::Conv1dImpl>(module, places) ||
-         add_weight<torch::nn::Conv2dImpl>(module, places) || add_weight<torch::nn::Conv3dImpl>(module, places);
-}
-
-bool is_product(torch::nn::Module& module) {
-  Places ignored;
-  return add_product(module, ignored);
-}
-
-/// Layers whose weights are kept in few bits, and which compute in floats.
-bool add_kept(torch::nn::Module& module, Places& places) {
-  return add_weight<torch::nn::EmbeddingImpl>(module, places) || add_weight<torch::nn::EmbeddingBagImpl>(module, places) ||
-         add_recurrent<torch::nn::LSTMImpl>(module, places) || add_recurrent<torch::nn::GRUImpl>(module, places) ||
-         add_recurrent<torch::nn::RNNImpl>(module, places);
-}
-
-using Tensors = std::set<const c10::TensorImpl*>;
-
-/// Of modules whose members are not known: what one of them shares is not rounded elsewhere either, or its uses would differ.
-Tensors tensors_of_others(const LayerGraph& model) {
-  Tensors out;
-  for (const auto& module : model.modules(/*include_self=*/false)) {
-    Places ignored;
-    if (add_product(*module, ignored) || add_kept(*module, ignored)) continue;
-    for (const at::Tensor& tensor : module->parameters(/*recurse=*/false)) out.insert(tensor.unsafeGetTensorImpl());
-  }
-  return out;
-}
-
-Places places_of(torch::nn::Module& layer, const Tensors& of_others) {
-  Places places;
-  for (const auto& module : layer.modules())
-    if (!add_product(*module, places)) add_kept(*module, places);
-  std::erase_if(places, [&](const at::Tensor* place) { return of_others.contains(place->unsafeGetTensorImpl()); });
-  return places;
-}
-
-/// Holds rounded tensors in the places as long as it lives.
-class RoundedWeights {
- public:
-  RoundedWeights(const Places& places, const QuantiseAware& how) : places_(places) {
-    for (const at::Tensor* const place : places_) other_.push_back(rounded_weight(*place, how));
-    exchange();
-  }
-  ~RoundedWeights() { exchange(); }
-  RoundedWeights(const RoundedWeights&) = delete;
-  RoundedWeights& operator=(const RoundedWeights&) = delete;
-
- private:
-  void exchange() noexcept {
-    for (size_t i = 0; i < other_.size(); ++i) std::swap(*places_[i], other_[i]);
-  }
-
-  const Places& places_;
-  std::vector<at::Tensor> other_;  ///< What is not in the places now.
-};
-
-LayerGraph::Function rounded(const LayerGraph::Layer& layer, Places places, bool with_input, const QuantiseAware& how) {
-  return [exact = layer.function, module = layer.module, places = std::move(places), with_input, how](const LayerGraph::Inputs& inputs) {
-    if (!module->is_training()) return exact(inputs);
-    const RoundedWeights weights(places, how);
-    if (!with_input) return exact(inputs);
-    LayerGraph::Inputs of_few_bits;
-    for (const at::Tensor& input : inputs) of_few_bits.push_back(input.is_floating_point() ? rounded_samples(input) : input);
-    return exact(of_few_bits);
-  };
-}
-
-}  // namespace
 
 RoundedModel round_while_training(LayerGraph& model, const QuantiseAware& how) {
   RoundedModel out;

@@ -6,14 +6,14 @@ namespace cohort {
 
 StrategyOptions strategy_options(const Job& job) {
   const Config& config = job.config;
-  // Units of ZeRO and buckets are held whole several times over: small ones where memory is short.
+  // Several buckets or ZeRO units are in memory at once, so they are small if memory is limited.
   int64_t bucket_bytes = config.bucket_bytes;
   if (bucket_bytes == 0 && config.memory_limit > 0) bucket_bytes = std::clamp<int64_t>(config.memory_limit / 64, 64 << 10, 8 << 20);
-  // Workers of an update server or of a queue of models exchange nothing with one another, and those of the virtual clock are no ranks.
+  // Workers of a server do not exchange with one another, and simulated workers are not ranks.
   const SyncMode& sync = job.layout.sync;
   return {.zero = job.layout.zero,
           .rule = job.rule,
-          .compress = has_server(sync) ? "none" : job.layout.compress,  // What they send to the server is the server's affair.
+          .compress = has_server(sync) ? "none" : job.layout.compress,  // The server compresses what its workers send.
           .share_weights = config.weights != "private",
           .bucket_bytes = bucket_bytes,
           .seed = config.seed,

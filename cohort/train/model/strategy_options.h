@@ -1,5 +1,5 @@
 #pragma once
-// What a job says about how ranks exchange gradients and apply them.
+// The options of the strategy that exchanges and applies gradients, from a job.
 
 #include "cohort/base/export.h"
 #include "cohort/job/job.h"

@@ -1,6 +1,6 @@
 // Dynamic loss scaling (Micikevicius et al. 2018, section 3.2) with the constants and rules of PyTorch's GradScaler: multiply by 0.5 after
-// a step whose gradients overflowed, by 2 after 2000 steps in a row without. Where we differ: it ends the run with a sentence after 30
-// overflows in a row, where GradScaler goes on to a scale of 0.
+// a step whose gradients overflowed, by 2 after 2000 steps in a row without. Difference: 30 overflows in a row end the run with an error,
+// where GradScaler goes on to a scale of 0.
 #include "cohort/train/step/loss_scaler.h"
 
 #include <ATen/ops/isfinite.h>
@@ -89,7 +89,7 @@ std::string sentence(const std::string& what, const at::Tensor& tensor) {
                 with_commas(tensor.numel()), " elements");
 }
 
-/// The largest magnitude of tensors that are finite.
+/// The largest magnitude in tensors that are finite.
 double largest_of(const std::vector<at::Tensor>& tensors) {
   double largest = 0;
   for (const at::Tensor& tensor : tensors)
@@ -120,7 +120,7 @@ std::string first_not_finite(const LayerGraph& model, const at::Tensor& input) {
                       layers[i].module ? concat(largest_of(layers[i].module->parameters())) : "none");
     }
   } catch (const std::exception&) {
-    return "; all weights are finite";  // The layers do not run once more, and the loss is what is to be told.
+    return "; all weights are finite";  // The error to report is that of the loss, not that of this second run.
   }
   return "; all weights and all outputs of layers on this rank's samples are finite, so it is the loss itself, or another rank's samples";
 }

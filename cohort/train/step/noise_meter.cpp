@@ -84,7 +84,7 @@ void NoiseMeter::begin_piece(int64_t samples) {
   strategy_.set_control(kPiecesSlot, static_cast<float>(++num_pieces_));
 }
 
-/// In backward(). The exchange may begin right after the last gradient, so the control number is up to date after each.
+/// Runs in backward(). The exchange may begin right after the last gradient, so each one updates the control number.
 void NoiseMeter::on_gradient(size_t parameter, const at::Tensor& gradient) {
   if (!in_piece_ || !gradient.defined()) return;
   at::NoGradGuard no_grad;
@@ -96,7 +96,7 @@ void NoiseMeter::on_gradient(size_t parameter, const at::Tensor& gradient) {
 
 double NoiseMeter::clip_norm(double asked) const { return measures_ && asked <= 0 ? std::numeric_limits<double>::infinity() : asked; }
 
-/// Of the mean that compression never saw.
+/// The squared norm of the mean of uncompressed gradients.
 double NoiseMeter::exact_squared_norm() {
   at::NoGradGuard no_grad;
   if (group_.size() > 1) group_.all_reduce_sum(sums_, "the gradient for the noise scale");

@@ -1,5 +1,5 @@
 #pragma once
-// Measures the gradient noise scale of a training from norms that a step has anyway, without changing the step.
+// Measures the gradient noise scale of a training from gradient norms, without changing the step.
 // docs/algorithms/noise_scale.md.
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ namespace cohort {
 
 struct NoiseMeterOptions {
   int64_t every = 1;  ///< Steps between measurements.
-  /// The strategy changes the gradient on its way (compression): the mean is exchanged once more as it was, on measuring steps.
+  /// With compression, measuring steps also exchange the uncompressed gradient.
   bool exchange_exactly = false;
 };
 
@@ -30,20 +30,20 @@ class NoiseMeter {
  public:
   static constexpr int kSquaresSlot = 2, kPiecesSlot = 3;
 
-  /// After the strategy was made. `group`: the ranks of the strategy.
+  /// `group`: the ranks of the strategy.
   NoiseMeter(const torch::nn::Module& model, Strategy& strategy, Group group, NoiseMeterOptions options);
   ~NoiseMeter();
   NoiseMeter(const NoiseMeter&) = delete;
 
-  /// Before a step's backwards; `number` counts from 0, and the same steps measure on every rank. Losses of the step are multiplied by
-  /// (samples of the piece / global_samples / gradient_factor).
+  /// Called before a step's backward passes; `number` counts from 0, and all ranks measure the same steps. The losses of the step are
+  /// multiplied by (samples of the micro-batch / global_samples / gradient_factor).
   void begin_step(int64_t number, int64_t global_samples, double gradient_factor);
-  /// Before each backward(): how many samples its loss is of; 0: it is not looked at.
+  /// Called before each backward() with the samples of its loss; 0: it is not measured.
   void begin_piece(int64_t samples);
-  /// What Strategy::step() is to be given, so that it computes the norm: clipping by infinity changes nothing.
+  /// The clip_norm for Strategy::step(): clipping by infinity makes it compute the norm and changes nothing.
   double clip_norm(double asked) const;
-  /// After Strategy::step(), collective: what was measured, the same on all ranks. None in other steps, where one piece had all samples,
-  /// or where a gradient was not finite.
+  /// Called after Strategy::step(); collective. The measurement, the same on all ranks; none in other steps, for a single micro-batch, or
+  /// where a gradient was not finite.
   std::optional<NoiseRecord> end_step(const StepOutcome& outcome);
 
   const study::RecentNoiseScale& recent() const { return recent_; }
@@ -61,7 +61,7 @@ class NoiseMeter {
   std::vector<at::Tensor> parameters_;
   std::vector<unsigned> hooks_;
   std::vector<int64_t> offsets_;  // In sums_.
-  at::Tensor sums_;               // With exchange_exactly: this rank's part of the mean gradient, flat, in float.
+  at::Tensor sums_;               // With exchange_exactly: this rank's term of the mean gradient, flat, in float.
   study::RecentNoiseScale recent_;
 
   int64_t step_ = 0, global_samples_ = 0, num_pieces_ = 0;

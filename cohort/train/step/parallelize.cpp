@@ -1,3 +1,17 @@
+// Applies a layout to a model, in this order:
+//
+//   spread_model()   cut        which layers form which stage, and which recompute their activations: measured where the layout leaves it
+//                               open
+//                    divide     which layers tp divides, and which it cannot
+//                    group      the mesh: with whom this rank exchanges what; the layers of other ranks leave the model
+//   parallelize()    batch norm takes its statistics over the ranks with the same part, with --sync-batch-norm
+//                    shares     each rank's share of the global batch, which must not be empty
+//                    strategy   sums gradients over those ranks and updates: replicated, one copy, ZeRO
+//
+// Afterwards the training loop asks ModelPart: which share of the batch this rank takes, its random stream, who has the output. Without pp
+// and tp the part is the whole model, so nothing that follows depends on the kind of layout.
+// Cost: one all-gather of the plan as text, and where layers are measured their profile (profile_layers.cpp) on rank 0, or on all ranks of
+// a host that has a core for each.
 #include "cohort/train/step/parallelize.h"
 
 #include "cohort/models/graph/layer_graph.h"
@@ -6,9 +20,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <numeric>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
@@ -33,7 +45,7 @@
 namespace cohort {
 namespace {
 
-/// A hand-over inside of a host: see docs/algorithms/handover.md for measurements.
+/// A transfer between stages within a host; measurements: docs/algorithms/handover.md.
 constexpr double kSharedLatencySeconds = 5e-6, kSharedBytesPerSecond = 4e9;
 
 Profile measure(LayerGraph& model, const StageRequest& asked) {
@@ -50,7 +62,7 @@ bool needs_profile(const StageRequest& asked) {
   return asked.layout.pp > 1 || (asked.layout.recompute == "auto" && asked.memory_limit_bytes > 0);
 }
 
-/// A user's table says for how many ranks and micro-batches it is.
+/// A user's schedule file is for a fixed number of ranks and micro-batches.
 int num_stages_of_file(const Layout& layout) {
   const Schedule schedule = read_schedule_file(layout.schedule);
   const std::vector<int> degrees = layout.data_degrees();
@@ -73,7 +85,7 @@ int count_stages(const Layout& layout) {
   return layout.stages.empty() ? num_stages_of(layout.schedule, layout.pp) : static_cast<int>(layout.stages.size());
 }
 
-/// Stages in the places that the named schedule gives them.
+/// The worker of each stage, by the schedule.
 std::vector<int> workers_of_schedule(const Layout& layout, int num_stages) {
   std::vector<int> workers(static_cast<size_t>(num_stages));
   const Schedule schedule = layout.schedule.ends_with(".json")
@@ -98,10 +110,9 @@ SplitOptions split_options(const StageRequest& asked) {
   return options;
 }
 
-/// The cut into runs of layers: by measurement, by count, or as given.
 Split choose_split(const Profile& profile, const StageRequest& asked, const std::vector<int>& workers) {
   SplitOptions options = split_options(asked);
-  if (asked.layout.recompute != "none") options.memory_bytes = 0;  // What does not fit then recomputes.
+  if (asked.layout.recompute != "none") options.memory_bytes = 0;  // A stage that does not fit recomputes instead.
   if (asked.layout.split == "even") return even_split(profile, options);
   if (asked.layout.split == "auto") return auto_split(profile, asked.layout, options, workers);
   std::vector<int> cuts;
@@ -109,7 +120,7 @@ Split choose_split(const Profile& profile, const StageRequest& asked, const std:
   return given_split(profile, options, cuts);
 }
 
-/// recompute=auto: what fits the limit at the least cost; without a limit nothing recomputes.
+/// recompute=auto is the cheapest choice within the memory limit; without a limit no layer recomputes.
 std::vector<bool> choose_recompute(const Profile& profile, const StagePlan& plan, const StageRequest& asked) {
   std::vector<bool> chosen = recomputed_layers(asked.layout.recompute, profile.layers.size());
   if (asked.layout.recompute != "auto" || asked.memory_limit_bytes == 0) return chosen;
@@ -138,7 +149,7 @@ std::vector<bool> choose_recompute(const Profile& profile, const StagePlan& plan
 StagePlan make_plan(LayerGraph& model, const StageRequest& asked, const LinkEstimate& link) {
   StagePlan plan;
   const Layout& layout = asked.layout;
-  const int num_stages = count_stages(layout);  // Refuses a table that is for another layout, whoever names the stages.
+  const int num_stages = count_stages(layout);  // Also rejects a schedule file for another layout.
   const size_t num_layers = model.layers().size();
   const bool pipelined = layout.pp > 1, measured = needs_profile(asked);
   Profile profile;
@@ -198,6 +209,78 @@ StagePlan plan_from_json(const Json& json) {
           json.at("table").get<std::string>()};
 }
 
+/// "conv1 (neither its 4 ...), ..., 3 more": at most `most` of the layers for which `text` is not empty.
+template <typename Text>
+std::string listed_layers(const ShardPlan& plan, size_t most, const Text& text) {
+  std::vector<std::string> listed;
+  size_t others = 0;
+  for (const LayerPlacement& layer : plan.placements) {
+    const std::string reason = text(layer);
+    if (reason.empty()) continue;
+    if (listed.size() < most) listed.push_back(concat(layer.layer, " (", reason, ")"));
+    else ++others;
+  }
+  if (others > 0) listed.push_back(concat(others, " more"));
+  return join(listed, ", ");
+}
+
+/// Layers that stay whole for a reason.
+std::string whole_layers(const ShardPlan& plan, size_t most) {
+  return listed_layers(plan, most, [](const LayerPlacement& layer) { return layer.placement == "whole" ? layer.reason : ""; });
+}
+
+/// Layers whose weights are divided; "divided" ones have none.
+std::string divided_layers(const ShardPlan& plan, size_t most) {
+  return listed_layers(plan, most, [](const LayerPlacement& layer) {
+    return layer.placement == "whole" || layer.placement == "divided" ? "" : layer.placement;
+  });
+}
+
+void share_batch_norm(LayerGraph& model, const Job& job, const Group& data_group, Group& group, bool shares) {
+  if (!job.config.sync_batch_norm) return;
+  // Statistics are those of a whole micro-batch on any number of ranks, also on one.
+  if (!shares) return model.set_sample_granularity(1);
+  std::vector<int> everybody(static_cast<size_t>(data_group.size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  // Layers exchange in another order than gradients, so they get a group of their own.
+  const int converted = convert_sync_batch_norm(model, data_group.size() > 1 ? data_group.split(everybody, "batch norm") : data_group);
+  const std::vector<std::string> everywhere = group.all_gather_text(converted > 0 ? "some" : "", "which ranks have batch norm");
+  check_batch_norm(job.config, std::any_of(everywhere.begin(), everywhere.end(), [](const std::string& some) { return !some.empty(); }));
+  model.set_sample_granularity(1);
+}
+
+int64_t samples_of_step(const Job& job, const DataSet& data) { return std::min(job.config.global_batch, data.train->num_samples()); }
+
+/// Equal shares may leave a rank without samples; shares that the user gave may do so.
+void check_shares(const Job& job, const ModelPart& part, const LayerGraph& model, const DataSet& data) {
+  if (job.config.shares != "equal") return;
+  const int64_t granularity = model.sample_granularity();
+  const int num_shares = part.num_pipelines();
+  for (int share = 0; share < num_shares; ++share)
+    if (share_of_rank(samples_of_step(job, data), share, num_shares, granularity).size() == 0)
+      fail(ErrorCode::kBadInput, "a global batch of ", job.config.global_batch, " leaves ", part.is_whole() ? "rank " : "replica ", share,
+           " of ", num_shares, " without samples",
+           granularity >= LayerGraph::kWholeBatch
+               ? name_settings(
+                     ": this model's batch norm takes a batch whole; use --sync-batch-norm, or another norm (norm=ghost, group, none)")
+           : granularity > 1
+               ? name_settings(": this model's batch norm keeps groups of samples together; use fewer workers, a larger --global-batch, "
+                               "--sync-batch-norm, or another norm (norm=ghost with a smaller ghost=N, group, none)")
+               : name_settings("; use fewer workers, or a larger --global-batch"));
+}
+
+/// Rejects accumulation or micro-batches that this model's batch norm merges into one.
+void check_pieces(const Job& job, const LayerGraph& model, const DataSet& data) {
+  const int64_t asked = int64_t{job.config.accumulate} * job.layout.microbatches;
+  if (asked == 1 || num_pieces(job, model, data) > 1 || !job.config.taken_from.empty()) return;
+  fail(ErrorCode::kBadInput,
+       job.config.accumulate > 1 ? concat(name_settings("--accumulate "), job.config.accumulate)
+                                 : concat("microbatches=", job.layout.microbatches),
+       " would do nothing here: this model's batch norm takes a batch of ", job.config.global_batch,
+       name_settings(
+           " whole; leave it out, or use --sync-batch-norm or another norm (norm=group, none, norm=ghost with a smaller ghost=N)"));
+}
+
 }  // namespace
 
 StageRequest stage_request(const LayerGraph& model, const Job& job, const DataSource& data) {
@@ -227,7 +310,7 @@ StagePlan plan_stages(LayerGraph& model, const StageRequest& request, Group& gro
   if (layout.pp == 1 && layout.recompute == "none") return {};
   LinkEstimate link{kSharedLatencySeconds, kSharedBytesPerSecond};
   if (layout.pp > 1 && !GroupInternals::arena(group)) link = measure_link(group, 0.1);
-  // Ranks that compute side by side share caches and memory, as they will in training. More ranks than cores would share those too.
+  // All ranks of a host measure at once, so that they share caches and memory as in training, unless they would share cores too.
   const auto ranks_here = static_cast<long>(group.ranks_of_my_host().size());
   const bool all_measure = needs_profile(request) && ranks_here <= ::sysconf(_SC_NPROCESSORS_ONLN);
   if (all_measure) group.barrier();
@@ -245,42 +328,12 @@ StagePlan plan_stages(LayerGraph& model, const StageRequest& request, Group& gro
   return plan_from_json(plan);
 }
 
-namespace {
-
-/// Of layers that were left whole for a reason: "conv1 (neither its 4 ...)", at most `most`.
-std::string whole_layers(const ShardPlan& plan, size_t most) {
-  std::vector<std::string> listed;
-  size_t others = 0;
-  for (const LayerPlacement& layer : plan.placements) {
-    if (layer.placement != "whole" || layer.reason.empty()) continue;
-    if (listed.size() < most) listed.push_back(concat(layer.layer, " (", layer.reason, ")"));
-    else ++others;
-  }
-  if (others > 0) listed.push_back(concat(others, " more"));
-  return join(listed, ", ");
-}
-
-/// ": hidden (column), output (row)", at most `most`: layers of which each rank has a part of the weights.
-std::string divided_layers(const ShardPlan& plan, size_t most) {
-  std::vector<std::string> listed;
-  size_t others = 0;
-  for (const LayerPlacement& layer : plan.placements) {
-    if (layer.placement == "whole" || layer.placement == "divided") continue;
-    if (listed.size() < most) listed.push_back(concat(layer.layer, " (", layer.placement, ")"));
-    else ++others;
-  }
-  if (others > 0) listed.push_back(concat(others, " more"));
-  return listed.empty() ? "" : ": " + join(listed, ", ");
-}
-
-}  // namespace
-
 void check_division(const ShardPlan& plan, const std::string& model, const Layout& layout) {
   if (!plan.sequence_reason.empty())
     fail(ErrorCode::kBadInput, name_settings("--layout: sequence=1 divides nothing of "), model, ": ", plan.sequence_reason,
          "; leave it out");
   if (plan.num_divided > 0 || plan.divides_positions) return;
-  // A module of a user's own: no degree would do.
+  // A single module of the user's own, which no degree divides.
   if (plan.placements.size() == 1 && plan.placements.front().reason.starts_with("there is no rule"))
     fail(ErrorCode::kBadInput, name_settings("--layout: tp="), layout.tp, " divides no layer of ", model,
          ", which is one layer: let its factory return a torch::nn::Sequential or a cohort::LayerGraph of its layers, or use dp");
@@ -307,78 +360,17 @@ std::string describe(const ShardPlan& plan, const Layout& layout) {
     else if (!layer.reason.empty()) ++whole;
   }
   const double share = 100.0 * static_cast<double>(plan.num_divided) / static_cast<double>(std::max<int64_t>(1, plan.num_parameters));
+  const std::string weights = divided_layers(plan, 6);
   return concat("tp=", layout.tp, " divides ", divided, " of ", divided + whole, divided + whole == 1 ? " layer" : " layers", " with ",
-                std::round(10 * share) / 10, " % of the weights", divided_layers(plan, 6),
+                std::round(10 * share) / 10, " % of the weights", weights.empty() ? "" : ": " + weights,
                 whole > 0 ? "; whole: " + whole_layers(plan, 4) : "");
 }
-
-// The recipe: what a layout makes of a model, in the order in which it is done.
-//
-//   spread_model()   cut        which layers form which stage, and which recompute their activations: measured where the layout leaves it
-//                               open
-//                    divide     which layers tp divides, which it cannot
-//                    group      the mesh: with whom this rank exchanges what; the parts of other ranks leave the model
-//   parallelize()    batch norm takes its statistics over the ranks with the same part, where it was asked to
-//                    shares     each rank's part of the global batch, which must not be empty
-//                    strategy   sums gradients over those ranks and updates: replicated, one copy, ZeRO
-//
-// What is left of a layout afterwards are values that the loop asks for: ModelPart says which share of the batch this rank takes, what it
-// draws its random numbers from, who has the output. Where the layout has neither pp nor tp the part is all of the model, so nothing that
-// follows asks which kind of layout it is.
 
 void check_batch_norm(const Config& config, bool has_some) {
   if (config.sync_batch_norm && !has_some)
     fail(ErrorCode::kBadInput, name_settings("--sync-batch-norm: the model "), config.model,
          " has no batch norm layers; leave the option out");
 }
-namespace {
-
-void share_batch_norm(LayerGraph& model, const Job& job, const Group& data_group, Group& group, bool shares) {
-  if (!job.config.sync_batch_norm) return;
-  // Statistics are those of a whole micro-batch on any number of ranks, one included.
-  if (!shares) return model.set_sample_granularity(1);
-  std::vector<int> everybody(static_cast<size_t>(data_group.size()));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  // Layers wait for each other in an order of their own, so they get a group of their own.
-  const int converted = convert_sync_batch_norm(model, data_group.size() > 1 ? data_group.split(everybody, "batch norm") : data_group);
-  const std::vector<std::string> everywhere = group.all_gather_text(converted > 0 ? "some" : "", "which ranks have batch norm");
-  check_batch_norm(job.config, std::any_of(everywhere.begin(), everywhere.end(), [](const std::string& some) { return !some.empty(); }));
-  model.set_sample_granularity(1);
-}
-
-int64_t samples_of_step(const Job& job, const DataSet& data) { return std::min(job.config.global_batch, data.train->num_samples()); }
-
-/// Equal shares may leave nothing for some ranks; shares that were asked for are taken as they come.
-void check_shares(const Job& job, const ModelPart& part, const LayerGraph& model, const DataSet& data) {
-  if (job.config.shares != "equal") return;
-  const int64_t granularity = model.sample_granularity();
-  const int num_shares = part.num_pipelines();
-  for (int share = 0; share < num_shares; ++share)
-    if (share_of_rank(samples_of_step(job, data), share, num_shares, granularity).size() == 0)
-      fail(ErrorCode::kBadInput, "a global batch of ", job.config.global_batch, " leaves ", part.is_whole() ? "rank " : "replica ", share,
-           " of ", num_shares, " without samples",
-           granularity >= LayerGraph::kWholeBatch
-               ? name_settings(
-                     ": this model's batch norm takes a batch whole; use --sync-batch-norm, or another norm (norm=ghost, group, none)")
-           : granularity > 1
-               ? name_settings(": this model's batch norm keeps groups of samples together; use fewer workers, a larger --global-batch, "
-                               "--sync-batch-norm, or another norm (norm=ghost with a smaller ghost=N, group, none)")
-               : name_settings("; use fewer workers, or a larger --global-batch"));
-}
-
-/// Pieces that were asked for and would all be one.
-void check_pieces(const Job& job, const LayerGraph& model, const DataSet& data) {
-  const int64_t asked = int64_t{job.config.accumulate} * job.layout.microbatches;
-  if (asked == 1 || num_pieces(job, model, data) > 1 || !job.config.taken_from.empty()) return;
-  fail(ErrorCode::kBadInput,
-       job.config.accumulate > 1 ? concat(name_settings("--accumulate "), job.config.accumulate)
-                                 : concat("microbatches=", job.layout.microbatches),
-       " would do nothing here: this model's batch norm takes a batch of ", job.config.global_batch,
-       name_settings(
-           " whole; leave it out, or use --sync-batch-norm or another norm (norm=group, none, norm=ghost with a smaller ghost=N)"));
-}
-
-}  // namespace
 
 ParameterPlaces SpreadModel::places() const {
   return {.shards = part->sharded().shards,

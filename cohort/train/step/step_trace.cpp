@@ -1,7 +1,6 @@
 #include "cohort/train/step/step_trace.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <utility>
 

@@ -1,5 +1,5 @@
 #pragma once
-// What steps of a rank were: the lanes of trace.json, and sums over the steps between two exchanges.
+// Times of a rank's steps: the measured lanes of trace.json, and sums over the steps between two exchanges.
 
 #include <cstdint>
 #include <deque>
@@ -13,27 +13,25 @@
 
 namespace cohort {
 
-// What a rank did in its last steps, and when: the measured lanes of trace.json.
-
-/// One a rank; every rank records every step. One thread.
+/// Records what a rank does in its last steps; every rank records every step. One thread.
 class StepTrace {
  public:
-  static constexpr size_t kKept = 15;         ///< Steps; of them the one with the median time is shown.
-  static constexpr size_t kMostSpans = 2048;  ///< Of a step; what comes later is not kept.
+  static constexpr size_t kKept = 15;         ///< Steps kept; the one with the median time is shown.
+  static constexpr size_t kMostSpans = 2048;  ///< Kept of a step.
 
   void begin_step(int64_t number);
-  /// Seconds of the steady clock.
+  /// Times are seconds of the steady clock.
   void span(const char* name, double start, double end);
-  /// Where the pipeline records what it does (PipelineRunner::record()); null once a step has more than kMostSpans.
+  /// The target of PipelineRunner::record(); null once a step has more than kMostSpans.
   std::vector<TimedAction>* actions();
   void end_step(double step_seconds);
 
   struct Result {
-    int64_t step = 0;  ///< From 1; 0: none was recorded.
+    int64_t step = 0;  ///< Counted from 1; 0: none was recorded.
     TraceLanes lanes;
   };
-  /// Collective. The step that rank 0 took the median time for, on all ranks: seconds from the moment that it began on its host, whose
-  /// ranks share a clock. All ranks get it.
+  /// Collective. The step with rank 0's median time, as all ranks recorded it, in seconds since it began on each host, whose ranks share a
+  /// clock. All ranks get the result.
   Result median_step(Group& group) const;
 
  private:
@@ -49,24 +47,22 @@ class StepTrace {
   std::deque<Step> steps_;
 };
 
-// What the steps between two exchanges add up to, where workers train by themselves (sync=local:H, diloco:H): no message tells of a single
-// one of them, so they are told of together, by the line of the step that the exchange follows.
-
-/// Of one rank; one thread.
+/// Sums of one rank over the steps between two exchanges (sync=local:H, diloco:H). Ranks agree on nothing in between, so these steps share
+/// one line of metrics. One thread.
 class LocalRound {
  public:
-  /// Of one step: the mean loss over this worker's samples, and how many it and all workers had.
+  /// The mean loss of a step over this worker's samples, and how many samples it and all workers had.
   void add_loss(double loss, int64_t own_samples, int64_t all_samples);
   double loss_sum() const { return loss_sum_; }  ///< Over this worker's samples.
   int64_t all_samples() const { return all_samples_; }
-  /// The same step, when it has ended.
+  /// Called when the step has ended.
   void add(const StepRecord& step);
 
   struct Total {
-    StepRecord mean;  ///< Of the times of the steps; all else is that of the last one. The loss is the caller's.
+    StepRecord mean;  ///< Times are means; all else is that of the last step, and the loss is the caller's.
     int64_t num_steps = 0, own_samples = 0;
   };
-  /// All since the last call.
+  /// The sums since the last call.
   Total take();
 
  private:

@@ -1,3 +1,12 @@
+// A training step:
+//
+//   1. forward and backward of each micro-batch: through the pipeline, one after the other, or for all ranks of another layout; backward()
+//      starts the exchange of gradients bucket by bucket
+//   2. the exchange ends; loss and stop requests have travelled with it, so that all ranks have the same ones without a message
+//   3. a loss that is not finite is an error on all ranks
+//   4. the update: scaled back, clipped, skipped after an fp16 overflow
+//
+// With local steps (sync=local:H, diloco:H) 2 and 3 are done in every H-th step only. Messages are those of the strategy.
 #include "cohort/train/step/training_step.h"
 
 #include <ATen/core/Generator.h>
@@ -22,9 +31,6 @@
 #include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_graph.h"
-#include "cohort/train/model/batch_tensors.h"
-#include "cohort/train/model/strategy_options.h"
-#include "cohort/train/step/loss_scaler.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
@@ -57,17 +63,18 @@ TrainingStep::TrainingStep(const Job& job, const DataShape& shape, LayerGraph& m
   const SyncMode& sync = job.layout.sync;
   steps_between_exchanges_ = steps_between_exchanges(sync);
   if (is_local(sync)) round_.emplace();
-  if (options_.in_turn || part_.pipeline()) strategy_.hold_gradients();
+  if (options_.sequential || part_.pipeline()) strategy_.hold_gradients();
 }
 
-/// An update is by the mean gradient of these: of all samples, and where workers train by themselves of this one's.
+/// The update applies the mean gradient of these samples: those of all ranks, or with local steps this rank's own.
 int64_t TrainingStep::samples_of_update(const LoadedBatch& batch) const {
   return round_ ? batch.num_local_samples() : batch.global_samples;
 }
 
-TrainingStep::Rows TrainingStep::rows_of(const BatchTensors& whole, LoadedBatch& loaded, int64_t offset, int64_t count) {
-  Rows rows{whole.input.narrow(0, offset, count),
-            whole.target.narrow(0, offset, count),
+TrainingStep::Rows TrainingStep::rows_of(const BatchTensors& whole, LoadedBatch& loaded, const Share& piece, int64_t offset) const {
+  const int64_t count = piece.size();
+  Rows rows{{whole.input.narrow(0, offset, count), whole.target.narrow(0, offset, count),
+             static_cast<double>(count) / static_cast<double>(samples_of_update(loaded)), context_of(piece, loaded.step)},
             std::span(loaded.samples).subspan(static_cast<size_t>(offset), static_cast<size_t>(count)),
             {}};
   const int64_t scores = loaded.answers.empty() ? 0 : std::ssize(loaded.answers) / loaded.num_local_samples();
@@ -75,27 +82,27 @@ TrainingStep::Rows TrainingStep::rows_of(const BatchTensors& whole, LoadedBatch&
   return rows;
 }
 
-at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const Rows& rows, int64_t all_samples) const {
-  const int64_t count = rows.target.size(0);
-  if (count == 0) return output.sum() * 0;
-  LossRules rules{.label_smoothing = label_smoothing_over_all(config_.label_smoothing, config_.label_smoothing_over, shape_.num_classes)};
+LossRules TrainingStep::rules_for(const Rows& rows) const {
+  LossRules rules = loss_rules(config_, shape_);
   const bool divided = part_.sharded().logits_divided;
-  const auto whole = [&](const at::Tensor& logits) {
+  const auto whole = [this, divided](const at::Tensor& logits) {
     return divided ? gather_from_ranks(logits, logits.dim() - 1, part_.tensor()) : logits;
   };
   if (options_.loss) {
     rules.mean = options_.loss;
   } else if (divided && model_.loss()) {
-    // It knows nothing of ranks: each of them computes it of the whole output.
-    rules.mean = [&](const at::Tensor& logits, const at::Tensor& target) { return mean_loss(model_, whole(logits), target); };
+    // The model's own loss knows nothing of ranks: each of them computes it of the whole output.
+    rules.mean = [this, whole](const at::Tensor& logits, const at::Tensor& target) { return mean_loss(model_, whole(logits), target); };
   } else if (divided) {
-    rules.mean = [&](const at::Tensor& logits, const at::Tensor& target) { return divided_cross_entropy(logits, target, part_.tensor()); };
+    rules.mean = [this](const at::Tensor& logits, const at::Tensor& target) {
+      return divided_cross_entropy(logits, target, part_.tensor());
+    };
   }
   if (options_.teacher)
-    rules.add = [&](const at::Tensor& mean, const at::Tensor& logits) {
-      return options_.teacher->add_to(mean, whole(logits), rows.samples, rows.input, rows.answers);
+    rules.add = [this, whole, &rows](const at::Tensor& mean, const at::Tensor& logits) {
+      return options_.teacher->add_to(mean, whole(logits), rows.samples, rows.of_batch.input, rows.answers);
     };
-  return loss_of(model_, output, rows.target, static_cast<double>(count) / static_cast<double>(all_samples), rules);
+  return rules;
 }
 
 double TrainingStep::loss_factor(bool /*is_last*/) const { return scaler_.scale(); }
@@ -109,8 +116,8 @@ at::Tensor TrainingStep::start_of_backward(const at::Tensor& loss, bool is_last)
 
 StepContext TrainingStep::context_of(const Share& piece, int64_t number) const { return {config_.seed, number, piece.begin}; }
 
-/// The same through a pipeline: each round of the schedule takes the micro-batches of one micro-step.
-void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
+/// Each micro-step is one run of the pipeline's schedule.
+void TrainingStep::run_pipeline(LoadedBatch& loaded) {
   PipelineRunner& pipeline = *part_.pipeline();
   BatchTensors whole = as_tensors(loaded.batch, shape_);
   const std::vector<Share>& pieces = loaded.pieces;
@@ -131,23 +138,24 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
       if (pieces[piece].size() > 0 || options_.empty_forward) round.push_back(piece);
     if (round.empty()) continue;
     const int num_micro_batches = static_cast<int>(round.size());
-    const auto rows = [&](int k) {
+    const auto rows_of_round = [&](int k) {
       const size_t piece = round[static_cast<size_t>(k)];
-      return rows_of(whole, loaded, offsets[piece], pieces[piece].size());
+      return rows_of(whole, loaded, pieces[piece], offsets[piece]);
     };
     PipelineWork work;
-    work.input = [&](int k) { return rows(k).input; };
+    work.input = [&](int k) { return rows_of_round(k).of_batch.input; };
     work.loss = [&](int k, const at::Tensor& output) {
-      const at::Tensor loss = share_of_loss(output, rows(k), samples_of_update(loaded));
+      const Rows rows = rows_of_round(k);
+      const at::Tensor loss = loss_of(model_, output, rows.of_batch.target, rows.of_batch.weight, rules_for(rows));
       loss_sum += loss.item<double>();
       return start_of_backward(loss, round[static_cast<size_t>(k)] == last);
     };
     work.around_forward = [&](int k, const std::function<void()>& forward) {
-      const StepContextScope context(context_of(pieces[round[static_cast<size_t>(k)]], number));
+      const StepContextScope context(context_of(pieces[round[static_cast<size_t>(k)]], loaded.step));
       const AutocastScope autocast(job_.precision, options_.device.type());
       const auto began = Clock::now();
       forward();
-      // Here, so that the micro-batches of other workers wait for it as for a slow stage; a backward takes about twice a forward.
+      // The delay is here so that other stages wait as for a slow stage; a backward takes about twice a forward.
       if (options_.slow_factor > 1) sleep_seconds((options_.slow_factor - 1) * 3 * seconds_since(began));
     };
     pipeline.record(options_.trace ? options_.trace->actions() : nullptr);
@@ -163,39 +171,21 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
   strategy_.exchange_without_backward();
 }
 
-/// One rank's pieces after the other's, each with the gradients and buffers that its rank would have.
-void TrainingStep::run_in_turn(LoadedBatch& loaded, int64_t number) {
-  InTurn& in_turn = *options_.in_turn;
+/// Runs the micro-batches of all ranks in rank order, each with the gradients and buffers that its rank would have.
+void TrainingStep::run_sequentially(LoadedBatch& loaded) {
   BatchTensors whole = as_tensors(loaded.batch, shape_);
-  const size_t pieces_of_rank = loaded.pieces.size() / static_cast<size_t>(in_turn.num_shares());
   double loss_sum = 0;
-  int64_t offset = 0;
-  in_turn.begin_step();
-  for (size_t piece = 0; piece < loaded.pieces.size(); ++piece) {
-    const int64_t count = loaded.pieces[piece].size();
-    if (count == 0) continue;
-    const StepContextScope context(context_of(loaded.pieces[piece], number));
-    const Rows rows = rows_of(whole, loaded, offset, count);
-    offset += count;
-    in_turn.begin_piece(static_cast<int>(piece / pieces_of_rank), static_cast<int>(piece % pieces_of_rank), count);
-    at::Tensor loss;
-    {
-      const AutocastScope autocast(job_.precision, options_.device.type());
-      loss = share_of_loss(model_.forward(rows.input), rows, loaded.global_samples);
-    }
-    loss_sum += loss.item<double>();
-    start_of_backward(loss, false).backward();
-    in_turn.end_piece();
-  }
-  in_turn.end_step(loaded.global_samples);
+  options_.sequential->step(loaded, [&](const Share& piece, int64_t offset) {
+    const Rows rows = rows_of(whole, loaded, piece, offset);
+    loss_sum += forward_backward(
+        model_, rows.of_batch, rules_for(rows),
+        {job_.precision, options_.device.type(), [&](const at::Tensor& loss, double) { return start_of_backward(loss, false); }});
+  });
   strategy_.set_control(kLoss, static_cast<float>(loss_sum));
   strategy_.exchange_without_backward();
 }
 
-/// Each micro-batch's loss is weighted by its samples / all samples of the update, so that gradients add up to that of the mean.
-void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
-  if (part_.pipeline()) return run_pipeline(loaded, number);
-  if (options_.in_turn) return run_in_turn(loaded, number);
+void TrainingStep::run_pieces(LoadedBatch& loaded) {
   const std::vector<Share>& pieces = loaded.pieces;
   const auto runs = [&](size_t piece) { return pieces[piece].size() > 0 || options_.empty_forward; };
   size_t last = pieces.size();
@@ -211,30 +201,27 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
   int64_t offset = 0;
   for (size_t piece = 0; piece < pieces.size(); ++piece) {
     if (!runs(piece)) continue;
-    const int64_t count = pieces[piece].size();
-    const StepContextScope context(context_of(pieces[piece], number));
-    const Rows rows = rows_of(whole, loaded, offset, count);
-    at::Tensor loss;
-    offset += count;
+    const Rows rows = rows_of(whole, loaded, pieces[piece], offset);
+    offset += pieces[piece].size();
     const double begin = steady_seconds();
-    {
-      const AutocastScope autocast(job_.precision, options_.device.type());
-      loss = share_of_loss(model_.forward(rows.input), rows, samples_of_update(loaded));
-    }
-    loss_sum += loss.item<double>();
-    const double forward_end = steady_seconds();
-    loss = start_of_backward(loss, piece == last);
-    strategy_.set_sync(piece == last);
-    strategy_.set_control(kLoss, static_cast<float>(loss_sum));
-    if (options_.noise) options_.noise->begin_piece(count);
-    loss.backward();
+    double forward_end = 0;
+    const auto before_backward = [&](const at::Tensor& loss, double value) {
+      loss_sum += value;
+      forward_end = steady_seconds();
+      const at::Tensor start = start_of_backward(loss, piece == last);
+      strategy_.set_sync(piece == last);
+      strategy_.set_control(kLoss, static_cast<float>(loss_sum));
+      if (options_.noise) options_.noise->begin_piece(pieces[piece].size());
+      return start;
+    };
+    forward_backward(model_, rows.of_batch, rules_for(rows), {job_.precision, options_.device.type(), before_backward});
     if (!options_.trace) continue;
     options_.trace->span("forward", begin, forward_end);
     options_.trace->span("backward", forward_end, steady_seconds());
   }
 }
 
-/// Loss and the wish to stop, the same on all ranks of the job; between exchanges nothing.
+/// Makes loss and stop request the same on all ranks of the job; does nothing between exchanges.
 void TrainingStep::agree(StepResult& out, const LoadedBatch& batch, int64_t number) {
   if (round_) {
     round_->add_loss(strategy_.control_sum(kLoss), batch.num_local_samples(), batch.global_samples);
@@ -251,23 +238,23 @@ void TrainingStep::agree(StepResult& out, const LoadedBatch& batch, int64_t numb
 
 void TrainingStep::check_finite(const std::string& which, double loss, int64_t number, LoadedBatch* batch) const {
   if (std::isfinite(loss)) return;
-  // Layers that exchange with other ranks (of a part, batch norm over ranks) cannot run here alone, and samples of a device are there.
+  // Layers that exchange with other ranks cannot be run again by one rank alone, and a GPU's samples are not in host memory.
   at::Tensor input;
-  if (batch && batch->num_local_samples() > 0 && part_.is_whole() && !options_.in_turn && !options_.empty_forward &&
+  if (batch && batch->num_local_samples() > 0 && part_.is_whole() && !options_.sequential && !options_.empty_forward &&
       options_.device.is_cpu())
     input = as_tensors(batch->batch, shape_).input;
   const AutocastScope autocast(job_.precision, options_.device.type());
   std::string others = name_settings("), --warmup-steps or --clip-norm");
   if (job_.precision == Precision::kFp16) others += name_settings(", or --precision bf16, which has the range of fp32");
-  fail_not_finite(model_, which, loss, number, job_.learning_rate.at(number, options_.total_steps), others,
-                  job_.layout.zero == 3 ? "" : first_not_finite(model_, input));  // There weights are elsewhere between steps.
+  const std::string where = job_.layout.zero == 3 ? "" : first_not_finite(model_, input);  // zero=3 has no weights here between steps.
+  fail_not_finite(model_, which, loss, number, job_.learning_rate.at(number, options_.total_steps), others, where);
 }
 
 StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {
   try {
     return run_step(number, batch);
   } catch (const c10::Error& error) {
-    // Layers and the loss have said what they do not take, so this is backward, or what comes after it.
+    // Layers and the loss report their own misfits, so this one is from backward or from the update.
     if (!is_misfit(error)) throw;
     const std::string in_place = advice_in_place(error);
     fail(in_place.empty() ? ErrorCode::kFailed : ErrorCode::kBadInput, model_.title(), ": step ", number + 1,
@@ -284,8 +271,8 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   StepResult out;
   StepRecord& m = out.metrics;
   const auto start = Clock::now();
-  // A user's model may draw from LibTorch's generator; this makes it a function of (seed, step, rank), so that a resumed run draws the
-  // same, and ranks that divide tensors draw alike.
+  // A user's model may draw from LibTorch's generator. Seeding it by (seed, step, stream) makes a resumed run draw the same numbers, and
+  // tensor-parallel ranks draw equal ones.
   torch::manual_seed(random_bits(config_.seed, number, part_.random_stream()));
   const double begin = steady_seconds();
   if (options_.trace) options_.trace->begin_step(number);
@@ -294,8 +281,10 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   strategy_.set_control(kStop, stop_requested() ? 1 : 0);
   strategy_.set_gradient_factor(scaler_.gradient_factor());
   if (options_.noise) options_.noise->begin_step(number, batch.global_samples, scaler_.gradient_factor());
-  forward_backward(batch, number);
-  // Or what a GPU still computes would count as exchange, and shares by speed would give it too much.
+  if (part_.pipeline()) run_pipeline(batch);
+  else if (options_.sequential) run_sequentially(batch);
+  else run_pieces(batch);
+  // Otherwise pending GPU work would count as exchange, and --shares auto would give this rank too many samples.
   if (const c10::Device& device = options_.device; !device.is_cpu())
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
   if (options_.slow_factor > 1 && !part_.pipeline()) sleep_seconds((options_.slow_factor - 1) * seconds_since(start));
@@ -323,7 +312,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   m.step = number + 1;
   m.data_seconds = batch.waited_seconds;
   m.exchange_seconds = (part_.mesh().num_ranks() > 1 ? strategy_.statistics().exposed_seconds : 0) + pipeline_waited_seconds_;
-  if (round_) m.exchange_seconds += update_begin - exchange_end;  // Whoever is at the exchange first waits in agree().
+  if (round_) m.exchange_seconds += update_begin - exchange_end;  // The first rank at the exchange waits in agree().
   m.optimizer_seconds = outcome.update_seconds;
   m.compute_seconds = seconds - m.exchange_seconds - m.optimizer_seconds;
   m.step_seconds = m.data_seconds + seconds;
@@ -336,12 +325,12 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
     options_.trace->end_step(m.step_seconds);
   }
   out.num_samples = batch.num_local_samples();
-  if (round_) tell_of_round(out, number);
+  if (round_) report_round(out, number);
   return out;
 }
 
-/// Of the steps since the last exchange together, or of none yet.
-void TrainingStep::tell_of_round(StepResult& out, int64_t number) {
+/// Replaces the metrics by the mean since the last exchange, in the step before the next one.
+void TrainingStep::report_round(StepResult& out, int64_t number) {
   round_->add(out.metrics);
   out.num_steps = 0;
   if (!exchanges_after(number)) return;

@@ -1,4 +1,4 @@
-#include "cohort/train/distil/kept_answers.h"
+#include "cohort/train/distil/teacher_cache.h"
 
 #include <doctest/doctest.h>
 
@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const AnswersKey kKey{"00000000000000aa", "00000000000000bb", 2500, 3};  // Three pieces.
+const TeacherCacheKey kKey{"00000000000000aa", "00000000000000bb", 2500, 3};  // Three pieces.
 
 float score_of(int64_t sample, int64_t k) { return static_cast<float>(10 * sample + k); }
 
@@ -46,7 +46,7 @@ struct Asked {
 
 bool never() { return false; }
 
-void check_all(const KeptAnswers& answers) {
+void check_all(const TeacherCache& answers) {
   float scores[3];
   for (int64_t sample = 0; sample < kKey.num_samples; ++sample) {
     answers.read(sample, scores);
@@ -78,28 +78,29 @@ std::vector<std::string> pieces_in(const std::string& folder) {
 TEST_CASE("kept answers: asked once, read by whoever comes; another teacher's and other data's are others") {
   const TemporaryFolder folder;
   Asked asked;
-  KeptAnswers first(folder.path(), kKey);
+  TeacherCache first(folder.path(), kKey);
   CHECK(first.num_pieces() == 3);
   CHECK(first.num_missing() == 2500);
   first.fill(asked.answer(), 0, 1, never);
   CHECK(asked.samples == 2500);
   check_all(first);
   CHECK(pieces_in(first.folder()).size() == 3);  // No lock is left.
-  KeptAnswers second(folder.path(), kKey);
+  TeacherCache second(folder.path(), kKey);
   CHECK(second.num_missing() == 0);
   second.fill(asked.answer(), 0, 1, never);
   CHECK(asked.samples == 2500);
   check_all(second);
-  for (const AnswersKey& other : {AnswersKey{"00000000000000ac", kKey.data, 2500, 3}, AnswersKey{kKey.teacher, "00000000000000bc", 2500, 3},
-                                  AnswersKey{kKey.teacher, kKey.data, 2500, 4}, AnswersKey{kKey.teacher, kKey.data, 2499, 3}})
-    CHECK(KeptAnswers(folder.path(), other).num_missing() == other.num_samples);
+  for (const TeacherCacheKey& other :
+       {TeacherCacheKey{"00000000000000ac", kKey.data, 2500, 3}, TeacherCacheKey{kKey.teacher, "00000000000000bc", 2500, 3},
+        TeacherCacheKey{kKey.teacher, kKey.data, 2500, 4}, TeacherCacheKey{kKey.teacher, kKey.data, 2499, 3}})
+    CHECK(TeacherCache(folder.path(), other).num_missing() == other.num_samples);
 }
 
 TEST_CASE("kept answers: what was killed on the way is gone on with, a piece at a time") {
   const TemporaryFolder folder;
   Asked asked{.stops_after = 1024};
-  CHECK(error_of([&] { KeptAnswers(folder.path(), kKey).fill(asked.answer(), 0, 1, never); }, ErrorCode::kFailed) == "killed");
-  KeptAnswers again(folder.path(), kKey);
+  CHECK(error_of([&] { TeacherCache(folder.path(), kKey).fill(asked.answer(), 0, 1, never); }, ErrorCode::kFailed) == "killed");
+  TeacherCache again(folder.path(), kKey);
   CHECK(again.num_missing() == 2500 - 1024);
   Asked rest;
   again.fill(rest.answer(), 0, 1, never);
@@ -107,8 +108,8 @@ TEST_CASE("kept answers: what was killed on the way is gone on with, a piece at 
   check_all(again);
   bool asked_once = false;
   const TemporaryFolder other;
-  CHECK_THROWS_AS(KeptAnswers(other.path(), kKey).fill(rest.answer(), 0, 1, [&] { return std::exchange(asked_once, true); }), Error);
-  CHECK(KeptAnswers(other.path(), kKey).num_missing() == 2500 - 1024);
+  CHECK_THROWS_AS(TeacherCache(other.path(), kKey).fill(rest.answer(), 0, 1, [&] { return std::exchange(asked_once, true); }), Error);
+  CHECK(TeacherCache(other.path(), kKey).num_missing() == 2500 - 1024);
 }
 
 TEST_CASE("kept answers: several at once share the work, and none leaves before all is there") {
@@ -118,7 +119,7 @@ TEST_CASE("kept answers: several at once share the work, and none leaves before 
   threads.reserve(3);
   for (int place = 0; place < 3; ++place)
     threads.emplace_back([&, place] {
-      KeptAnswers answers(folder.path(), kKey);
+      TeacherCache answers(folder.path(), kKey);
       answers.fill(asked.answer(), place, 3, never);
       check_all(answers);
     });
@@ -129,7 +130,7 @@ TEST_CASE("kept answers: several at once share the work, and none leaves before 
 TEST_CASE("kept answers: a score that is not finite is refused with its sample, and not kept") {
   const TemporaryFolder folder;
   const std::string error = error_of([&] {
-    KeptAnswers(folder.path(), kKey)
+    TeacherCache(folder.path(), kKey)
         .fill(
             [](int64_t first, int64_t count, float* out) {
               std::fill(out, out + 3 * count, 0.0F);
@@ -138,14 +139,14 @@ TEST_CASE("kept answers: a score that is not finite is refused with its sample, 
             0, 1, never);
   });
   CHECK(error.find("sample 1031 ") != std::string::npos);
-  CHECK(KeptAnswers(folder.path(), kKey).num_missing() == 2500 - 1024);
+  CHECK(TeacherCache(folder.path(), kKey).num_missing() == 2500 - 1024);
 }
 
 TEST_CASE("kept answers: of a file that was changed anywhere nothing is taken that is not the teacher's") {
   const TemporaryFolder folder;
   Asked asked;
-  KeptAnswers(folder.path(), kKey).fill(asked.answer(), 0, 1, never);
-  const std::string path = pieces_in(KeptAnswers(folder.path(), kKey).folder())[2], whole = read_bytes(path);
+  TeacherCache(folder.path(), kKey).fill(asked.answer(), 0, 1, never);
+  const std::string path = pieces_in(TeacherCache(folder.path(), kKey).folder())[2], whole = read_bytes(path);
   std::mt19937 random(1);
   const auto below = [&](size_t bound) { return std::uniform_int_distribution<size_t>(0, bound - 1)(random); };
   int64_t found = 0;
@@ -157,14 +158,14 @@ TEST_CASE("kept answers: of a file that was changed anywhere nothing is taken th
     // The header, where a changed byte does most, and the scores.
     else bytes[below(i % 4 == 2 ? 300 : whole.size())] ^= static_cast<char>(1 << below(8));
     write_bytes(path, bytes);
-    KeptAnswers answers(folder.path(), kKey);
+    TeacherCache answers(folder.path(), kKey);
     if (answers.num_missing() == 0) check_all(answers);  // A byte that says nothing.
     else ++found;
     CHECK(std::ssize(answers.damaged()) == (answers.num_missing() == 0 ? 0 : 1));
   }
   CHECK(10 * found > static_cast<int64_t>(9 * num_mutations));
   write_bytes(path, whole.substr(0, whole.size() - 4));
-  KeptAnswers repaired(folder.path(), kKey);
+  TeacherCache repaired(folder.path(), kKey);
   CHECK(repaired.num_missing() == 2500 - 2048);
   repaired.fill(asked.answer(), 0, 1, never);
   check_all(repaired);

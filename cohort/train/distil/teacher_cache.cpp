@@ -1,4 +1,4 @@
-#include "cohort/train/distil/kept_answers.h"
+#include "cohort/train/distil/teacher_cache.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -33,8 +33,8 @@ std::string checksum_of(const void* data, int64_t bytes) {
   return hash.text();
 }
 
-/// All that a piece says of itself; a file that says anything else is no such piece.
-std::map<std::string, std::string> metadata_of(const AnswersKey& key, int64_t first, const void* data, int64_t bytes) {
+/// The metadata that identifies a file of the cache.
+std::map<std::string, std::string> metadata_of(const TeacherCacheKey& key, int64_t first, const void* data, int64_t bytes) {
   return {{"format", "pt"},
           {"teacher", key.teacher},
           {"data", key.data},
@@ -45,39 +45,39 @@ std::map<std::string, std::string> metadata_of(const AnswersKey& key, int64_t fi
 
 }  // namespace
 
-std::string default_answers_folder() {
+std::string default_teacher_cache_folder() {
   constexpr const char* kName = "/cohort/teacher-answers";
-  // Relative paths are invalid, says the XDG base directory specification.
+  // The XDG base directory specification makes relative paths invalid.
   if (const char* const cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/') return concat(cache, kName);
   if (const char* const home = std::getenv("HOME"); home && *home) return concat(home, "/.cache", kName);
   return "";
 }
 
-KeptAnswers::KeptAnswers(const std::string& base, AnswersKey key) : key_(std::move(key)) {
-  if (key_.num_samples < 1 || key_.scores < 1) fail(ErrorCode::kFailed, "answers to no sample, or without scores");
+TeacherCache::TeacherCache(const std::string& base, TeacherCacheKey key) : key_(std::move(key)) {
+  if (key_.num_samples < 1 || key_.scores < 1) fail(ErrorCode::kFailed, "a teacher cache without samples or scores");
   folder_ = concat(base, "/", key_.teacher, "-", key_.data, "-", key_.scores);
   samples_of_piece_ = std::max((key_.num_samples + kMostPieces - 1) / kMostPieces, kFewestSamples);
   pieces_.resize(static_cast<size_t>((key_.num_samples + samples_of_piece_ - 1) / samples_of_piece_));
   for (int64_t piece = 0; piece < num_pieces(); ++piece) open(piece);
 }
 
-int64_t KeptAnswers::count_of(int64_t piece) const { return std::min(samples_of_piece_, key_.num_samples - first_of(piece)); }
+int64_t TeacherCache::count_of(int64_t piece) const { return std::min(samples_of_piece_, key_.num_samples - first_of(piece)); }
 
-std::string KeptAnswers::path_of(int64_t piece) const {
+std::string TeacherCache::path_of(int64_t piece) const {
   char name[40];
   std::snprintf(name, sizeof name, "/from-%09lld.safetensors", static_cast<long long>(first_of(piece)));
   return folder_ + name;
 }
 
-int64_t KeptAnswers::num_missing() const {
+int64_t TeacherCache::num_missing() const {
   int64_t missing = 0;
   for (int64_t piece = 0; piece < num_pieces(); ++piece)
     if (!pieces_[static_cast<size_t>(piece)]) missing += count_of(piece);
   return missing;
 }
 
-/// False where it is not there, or not what it should be.
-bool KeptAnswers::open(int64_t piece) {
+/// False if it is missing or damaged.
+bool TeacherCache::open(int64_t piece) {
   const std::string path = path_of(piece);
   if (std::error_code ignored; !fs::exists(path, ignored)) return false;
   try {
@@ -97,7 +97,7 @@ bool KeptAnswers::open(int64_t piece) {
   }
 }
 
-void KeptAnswers::make(int64_t piece, const std::function<void(int64_t first, int64_t count, float* out)>& answer) const {
+void TeacherCache::make(int64_t piece, const std::function<void(int64_t first, int64_t count, float* out)>& answer) const {
   const int64_t first = first_of(piece), count = count_of(piece);
   std::vector<float> scores(static_cast<size_t>(count * key_.scores));
   answer(first, count, scores.data());
@@ -111,8 +111,8 @@ void KeptAnswers::make(int64_t piece, const std::function<void(int64_t first, in
   write_file_atomically(path_of(piece), content);
 }
 
-void KeptAnswers::fill(const std::function<void(int64_t first, int64_t count, float* out)>& answer, int place, int size,
-                       const std::function<bool()>& stops) {
+void TeacherCache::fill(const std::function<void(int64_t first, int64_t count, float* out)>& answer, int place, int size,
+                        const std::function<bool()>& stops) {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) fail_errno(ErrorCode::kFailed, "make the folder", folder_, error.value());
@@ -125,7 +125,7 @@ void KeptAnswers::fill(const std::function<void(int64_t first, int64_t count, fl
       if (stops()) fail(ErrorCode::kInterrupted, "interrupted while a teacher was asked; what it has answered is kept in ", folder_);
       const std::string lock = path_of(piece) + ".lock";
       const UniqueDescriptor descriptor = open_file(lock, O_RDWR | O_CREAT);
-      // Somebody works on it. A file system without locks costs the same work twice, and no more.
+      // Another process works on it. Without locks of the file system the work is only done twice.
       if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) continue;
       if (!open(piece)) {
         make(piece, answer);
@@ -138,7 +138,7 @@ void KeptAnswers::fill(const std::function<void(int64_t first, int64_t count, fl
   }
 }
 
-void KeptAnswers::read(int64_t sample, float* out) const {
+void TeacherCache::read(int64_t sample, float* out) const {
   const SafetensorsFile& file = *pieces_[static_cast<size_t>(sample / samples_of_piece_)];
   const auto* const scores = static_cast<const std::byte*>(file.tensors().front().data);
   const auto bytes = static_cast<size_t>(key_.scores) * sizeof(float);
