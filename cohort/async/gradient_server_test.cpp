@@ -36,9 +36,9 @@ at::Tensor flat_floats(const std::vector<at::Tensor>& gradients) {
 TEST_CASE("what was pushed and what was left out are the sum of the gradients, of each worker by itself") {
   for (const char* name : kCodes) {
     CAPTURE(name);
-    const PushCode code(name, parameters());
+    const PushCodec code(name, parameters());
     for (const int worker : {0, 1}) {
-      const at::Tensor residual = code.fresh();
+      const at::Tensor residual = code.empty_residual();
       std::vector<at::Tensor> memory;
       at::Tensor all = at::zeros({637}, at::kDouble), applied = all.clone();
       for (int64_t push = 0; push < 30; ++push) {
@@ -63,9 +63,9 @@ TEST_CASE("codes take the bytes that they say, and the tensors in which they tra
   for (const auto& [name, bytes] :
        {std::pair("fp16", 2 * 637 + 40), std::pair("bf16", 2 * 637 + 40), std::pair("int8", 630 + 12 + 2 + 8 + 4 + 40)}) {
     CAPTURE(name);
-    const PushCode code(name, parameters());
-    const at::Tensor residual = code.fresh();
-    const std::vector<at::Tensor> codes = code.encode(gradients_of(0, 0), residual), like = code.empty();
+    const PushCodec code(name, parameters());
+    const at::Tensor residual = code.empty_residual();
+    const std::vector<at::Tensor> codes = code.encode(gradients_of(0, 0), residual), like = code.empty_codes();
     CHECK(code.num_bytes() == bytes);
     CHECK(packed_bytes(codes) == bytes);
     for (size_t i = 0; i < codes.size(); ++i) {
@@ -73,8 +73,8 @@ TEST_CASE("codes take the bytes that they say, and the tensors in which they tra
       CHECK((codes[i].scalar_type() == like[i].scalar_type()));
     }
   }
-  CHECK(!PushCode::of("none", parameters()));
-  for (const char* no : {"topk:0.1", "powersgd:2", "none", "int9"}) CHECK_THROWS_AS(PushCode(no, parameters()), Error);
+  CHECK(!PushCodec::of("none", parameters()));
+  for (const char* no : {"topk:0.1", "powersgd:2", "none", "int9"}) CHECK_THROWS_AS(PushCodec(no, parameters()), Error);
 }
 
 struct Line : torch::nn::Module {
@@ -92,12 +92,12 @@ TEST_CASE("a server of compressed pushes moves by what was sent") {
     CHECK(server.pull_bytes() == plain.pull_bytes());
     const StepNumbers numbers{.learning_rate = 1};
     for (int64_t round = 0; round < 20; ++round) {
-      std::vector<Work> works;
+      std::vector<Assignment> works;
       for (const int worker : {0, 1}) {
         for (GradientServer* each : {&server, &plain}) {
-          Work& work = works.emplace_back(Work{.ticket = {round, worker, {0, 3}, 4}, .worker = worker});
+          Assignment& work = works.emplace_back(Assignment{.item = {round, worker, {0, 3}, 4}, .worker = worker});
           each->pull(work);
-          each->worked(work, {.loss = 1, .gradients = {test_gradient(5, worker, round, 300)}, .buffers = {}}, numbers);
+          each->prepare_push(work, {.loss = 1, .gradients = {test_gradient(5, worker, round, 300)}, .buffers = {}}, numbers);
         }
       }
       for (const size_t at : {size_t{0}, size_t{2}})

@@ -1,5 +1,6 @@
 #pragma once
-// Rank 0 of a training whose workers do not wait: the thread that serves, and what the loop beside it tells, evaluates and saves.
+// Rank 0 of an asynchronous training: a thread that serves the model, and the caller's thread, which is worker 0 and also reports,
+// evaluates and saves.
 
 #include <atomic>
 #include <deque>
@@ -25,46 +26,44 @@ namespace cohort {
 
 class LayerGraph;
 
-/// The caller's thread works, tells, evaluates and saves; one of its own serves. `run`, of a world of one rank, must outlive it.
+/// `run`, of a world of one rank, must outlive it.
 class ServedRun {
  public:
-  /// Before the RunSaver: what it saves and loads is asked of this object from now on. Error(kBadInput) where a worker would have no
-  /// samples.
-  /// `may_come`: whether that worker, of which nothing was heard, may be on its way.
-  ServedRun(RunSetup& run, int num_workers, std::function<bool(int)> may_come);
+  /// Construct before the RunSaver, whose state this object provides from then on. `may_connect`: whether that worker, which has not
+  /// connected yet, may still do so. Error(kBadInput) if a worker would have no samples.
+  ServedRun(RunSetup& run, int num_workers, std::function<bool(int)> may_connect);
   ~ServedRun();
 
-  /// `fingerprint`: of the data. Before train().
+  /// Lets further workers join. `fingerprint`: of the data. Call before train().
   void let_join(std::string fingerprint) { fingerprint_ = std::move(fingerprint); }
-  /// What one worker is sent for a ticket.
-  std::vector<at::Tensor> served() const { return async_.mode->served(); }
+  /// What a worker is sent for a work item.
+  std::vector<at::Tensor> served_tensors() const { return async_.mode->served_tensors(); }
 
-  /// `server` and `client` are two ends of one connection, `configuration` what workers must say.
+  /// `client` is connected to `server`; `configuration` is what workers must have.
   TrainResult train(MessageServer server, MessageClient client, const std::string& configuration, RunSaver& saver, RunReporter& reporter);
 
  private:
-  /// A whole version, and all that a checkpoint has beside it.
+  /// A complete version, and everything that a checkpoint holds beside it.
   struct Snapshot {
     std::vector<at::Tensor> weights, buffers;
     std::vector<FlatPiece> pieces;
   };
-  /// Steps after `from`, up to `step`'s, are over.
-  struct StepsOver {
+  /// The steps after `from` up to that of `step`.
+  struct FinishedSteps {
     int64_t from = 0;
     StepResult step;
-    std::unique_ptr<Snapshot> snapshot;  ///< Where something is to be done with it.
-    bool last = false;
+    std::unique_ptr<Snapshot> snapshot;  ///< If there is something to evaluate or save.
   };
 
-  // Of the serving thread.
+  // The serving thread.
   void serve(MessageServer messages, const std::string& configuration);
-  void applied(const ServedPush& push);
+  void on_applied(const ServedPush& push);
   std::unique_ptr<Snapshot> snapshot() const;
 
-  // Of the caller's.
-  void take_up(AfterStep& after);
+  // The caller's thread.
+  void process_finished_steps(AfterStep& after);
   void work(MessageClient client, const std::string& configuration, AfterStep& after);
-  void tell_end(int64_t steps, RunReporter& reporter) const;
+  void log_summary(int64_t steps, RunReporter& reporter) const;
   void join(const std::string& why);
 
   std::string key() const;
@@ -75,26 +74,26 @@ class ServedRun {
 
   RunSetup& run_;
   int num_workers_;
-  std::function<bool(int)> may_come_;
+  std::function<bool(int)> may_connect_;
   std::string fingerprint_;                   // "": nobody may join.
   TicketWork ticket_work_;                    // On run_.model.
-  std::shared_ptr<LayerGraph> served_model_;  // Another, which holds the newest version.
+  std::shared_ptr<LayerGraph> served_model_;  // A second model, which holds the newest version.
   ServedModel own_, served_;
   AsyncTraining async_;
-  std::unique_ptr<WorkerSide> side_;  // Of worker 0, on run_.model.
+  std::unique_ptr<AsyncWorker> worker_;  // Worker 0, on run_.model.
 
   int64_t steps_served_ = 0;
-  double computing_seconds_ = 0, push_seconds_ = 0;  // Of the step that is being made.
+  double computing_seconds_ = 0, push_seconds_ = 0;  // Of the current step.
 
-  std::mutex mutex_;  // Of what follows up to is_over_.
-  std::deque<StepsOver> over_;
-  size_t num_snapshots_ = 0;  // In over_.
+  std::mutex mutex_;  // Guards the next four.
+  std::deque<FinishedSteps> finished_;
+  size_t num_snapshots_ = 0;  // In finished_, or being processed.
   std::exception_ptr failure_;
   std::string end_reason_;
-  std::atomic<bool> wants_end_ = false, is_over_ = false;
+  std::atomic<bool> stop_serving_ = false, is_over_ = false;
   std::thread thread_;
 
-  std::unique_ptr<Snapshot> shown_;  // What run_.model held when it was last evaluated or saved.
+  std::unique_ptr<Snapshot> current_;  // The version in run_.model when it was last evaluated or saved.
 };
 
 }  // namespace cohort

@@ -1,9 +1,8 @@
-// Events of the clock until all tickets are finished. A step is over when as many samples have been applied as the sampler's steps up to it
-// have (docs/algorithms/asynchronous.md): then its line, and evaluation and checkpoint where they are due, between two events. What a
-// checkpoint has beside that of async_training.h: the clock, the workers, and the tensors of work in flight.
+// Runs the driver until all work items are finished. A step is over when as many samples have been applied as the sampler's steps up to it
+// have (docs/algorithms/asynchronous.md); then its metrics are written, and evaluations and checkpoints that are due are made, between two
+// events. A checkpoint holds, beside the state of async_training.h, the clock, the workers, and the tensors of outstanding work.
 #include "cohort/async/simulated/virtual_training.h"
 
-#include "cohort/async/simulated/virtual_driver.h"
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
@@ -25,49 +24,48 @@ VirtualTraining::VirtualTraining(RunSetup& run)
     run.config.virtual_time = with_compute_seconds(run.config.virtual_time, measured_compute_seconds());
     spec_ = parse_virtual(run.config.virtual_time);
   }
-  if (async_.local) driver_ = std::make_unique<LocalRounds>(parts(), *async_.local, async_.sync.number);
-  else if (async_.quorum)
-    driver_ = std::make_unique<QuorumWorkers>(parts(), *run.model, run.job.rule, *async_.quorum,
-                                              RoundGate(async_.sync.quorum, async_.sync.grace_seconds));
-  else if (async_.sync.kind == SyncKind::kStep) driver_ = std::make_unique<StepRounds>(parts());
-  else driver_ = std::make_unique<VirtualWorkers>(parts());
-  save_state_of(run, {[this] { return saved_pieces(); }, [this] { return loaded_pieces(); }, [this] { after_loading(); }});
+  if (async_.local) driver_ = std::make_unique<LocalRounds>(driver_context(), *async_.local, async_.sync.number);
+  else if (async_.sync.kind == SyncKind::kStep) driver_ = std::make_unique<StepRounds>(driver_context());
+  else if (async_.local_server)
+    driver_ = std::make_unique<AsyncDriver>(driver_context(), QuorumPolicy{*run.model, run.job.rule, *async_.local_server,
+                                                                           QuorumGate(async_.sync.quorum, async_.sync.grace_seconds)});
+  else driver_ = std::make_unique<AsyncDriver>(driver_context());
+  install_state_callbacks(run, {[this] { return saved_pieces(); }, [this] { return loaded_pieces(); }, [this] { after_loading(); }});
 }
 
-VirtualParts VirtualTraining::parts() {
-  const auto full_ticket = static_cast<double>(async_.tickets.steps_of(0, 0).front().num_samples());
-  return {
-      .spec = spec_,
-      .clock = clock_,
-      .tickets = async_.tickets,
-      .mode = async_.mode,
-      .accounts = async_.accounts,
-      .compute = [this](const Ticket& ticket, double rate) { return ticket_work_.compute(ticket, rate); },
-      .numbers = [this] { return async_.numbers(); },
-      .rate_of = [this](int64_t step) { return run_.job.learning_rate.at(step, run_.total_steps); },
-      .seconds_of = [this, full_ticket](
-                        const Ticket& ticket) { return spec_.compute_seconds * static_cast<double>(ticket.num_samples()) / full_ticket; },
-      .most_ahead = async_.most_ahead()};
+VirtualContext VirtualTraining::driver_context() {
+  const auto full_item = static_cast<double>(async_.queue.steps_of(0, 0).front().num_samples());
+  return {.spec = spec_,
+          .clock = clock_,
+          .queue = async_.queue,
+          .mode = async_.mode,
+          .statistics = async_.statistics,
+          .compute = [this](const Ticket& item, double rate) { return ticket_work_.compute(item, rate); },
+          .numbers = [this] { return async_.numbers(); },
+          .learning_rate_at = [this](int64_t step) { return run_.job.learning_rate.at(step, run_.total_steps); },
+          .item_seconds =
+              [this, full_item](const Ticket& item) { return spec_.compute_seconds * static_cast<double>(item.num_samples()) / full_item; },
+          .most_ahead = async_.most_ahead()};
 }
 
-/// Of forward and backward of the first ticket, real seconds: the median of a few.
+/// Wall-clock seconds of forward and backward of the first work item: the median of a few.
 double VirtualTraining::measured_compute_seconds() {
   std::vector<double> seconds;
   for (int i = 0; i < 7; ++i) {
     const double began = steady_seconds();
-    ticket_work_.compute(async_.tickets.steps_of(0, 0).front(), run_.config.lr);
+    ticket_work_.compute(async_.queue.steps_of(0, 0).front(), run_.config.lr);
     if (i > 1) seconds.push_back(steady_seconds() - began);
   }
   return median(seconds);
 }
 
-void VirtualTraining::tell_beginning() const {
+void VirtualTraining::log_beginning() const {
   log_info(concat("virtual clock: ", spec_.workers, spec_.workers == 1 ? " worker" : " workers", ", sync=", to_text(async_.sync), ", ",
-                  human_seconds(spec_.compute_seconds), " a ticket of ", async_.tickets.steps_of(0, 0).front().num_samples(),
-                  " samples at speed 1, ", human_bytes(async_.model->bytes_in_flight()), " for the work of each in flight"));
+                  human_seconds(spec_.compute_seconds), " a work item of ", async_.queue.steps_of(0, 0).front().num_samples(),
+                  " samples at speed 1, ", human_bytes(async_.model->bytes_in_flight()), " for the outstanding work of each"));
 }
 
-void VirtualTraining::tell_end(int64_t steps, RunReporter& reporter) const {
+void VirtualTraining::log_summary(int64_t steps, RunReporter& reporter) const {
   AsyncRecord record = async_.record(steps);
   record.clock = run_.config.virtual_time;
   record.virtual_seconds = clock_.now();
@@ -78,9 +76,9 @@ void VirtualTraining::tell_end(int64_t steps, RunReporter& reporter) const {
   }
   reporter.event(record);
   log_info(concat("virtual clock: ", human_seconds(clock_.now()), ", ", static_cast<int64_t>(record.samples_per_virtual_second),
-                  " samples a second, ", summary_of(record),
+                  " samples a second, ", async_summary(record),
                   async_.local && record.lost > 0 ? concat("; ", with_commas(record.samples), " of ",
-                                                           with_commas(async_.tickets.samples_done()), " samples were trained on")
+                                                           with_commas(async_.queue.samples_done()), " samples were trained on")
                                                   : ""));
 }
 
@@ -101,30 +99,30 @@ StepResult VirtualTraining::step_result(int64_t from, int64_t step) const {
 TrainResult VirtualTraining::train(RunSaver& saver, RunReporter& reporter) {
   reporter.set_clock([this] { return clock_.now(); });
   reporter.start();
-  tell_beginning();
+  log_beginning();
   AfterStep after(run_, saver, reporter);
-  if (async_.found().is_null()) driver_->begin();
+  if (async_.loaded_state().is_null()) driver_->begin();
   begin_window();
   for (int64_t from = saver.first_step(); !after.ends() && from < run_.total_steps;) {
-    const std::optional<AppliedPush> push = driver_->act();
+    const std::optional<AppliedPush> push = driver_->run_next();
     if (!push) continue;
     async_.window.add(*push);
-    const int64_t to = async_.tickets.steps_done();
+    const int64_t to = async_.queue.steps_done();
     if (to <= from) continue;
     const StepResult step = step_result(from, to);
-    async_.model->show();
+    async_.model->copy_to_module();
     after.finish(from, step);
     begin_window();
     from = to;
   }
-  async_.model->show();
+  async_.model->copy_to_module();
   after.evaluate_at_end();
-  tell_end(after.result().steps, reporter);
+  log_summary(after.result().steps, reporter);
   reporter.end(after.result());
   return after.result();
 }
 
-std::string VirtualTraining::key() const { return async_.how() + run_.config.virtual_time; }
+std::string VirtualTraining::key() const { return async_.key_prefix() + run_.config.virtual_time; }
 
 std::vector<FlatPiece> VirtualTraining::saved_pieces() {
   Json state = async_.state(key());
@@ -138,19 +136,19 @@ std::vector<FlatPiece> VirtualTraining::saved_pieces() {
 
 std::vector<FlatPiece> VirtualTraining::loaded_pieces() {
   std::vector<FlatPiece> pieces = async_.load(key());
-  const Json& state = async_.found();
+  const Json& state = async_.loaded_state();
   if (state.is_null()) return pieces;
-  clock_.load(state.value("clock", Json()), async_.found_where());
-  for (FlatPiece& piece : driver_->loaded_pieces(state.value("workers", Json()), async_.found_where())) pieces.push_back(std::move(piece));
+  clock_.load(state.value("clock", Json()), async_.loaded_from());
+  for (FlatPiece& piece : driver_->loaded_pieces(state.value("workers", Json()), async_.loaded_from())) pieces.push_back(std::move(piece));
   return pieces;
 }
 
 void VirtualTraining::after_loading() {
   async_.loaded();
-  const Json& state = async_.found();
+  const Json& state = async_.loaded_state();
   if (state.is_null()) return;
   driver_->loaded();
-  if (state.value("total_steps", Json()) != run_.total_steps) driver_->wake();  // Who found no ticket may find one now.
+  if (state.value("total_steps", Json()) != run_.total_steps) driver_->wake();  // With more steps, idle workers may find work now.
 }
 
 }  // namespace cohort

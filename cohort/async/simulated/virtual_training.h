@@ -1,9 +1,7 @@
 #pragma once
-// A training under the virtual clock (--virtual): the loop beside that of trainer.cpp. Model, data, checkpoints, metrics, evaluation, goal
-// and report are the same.
+// A training under the virtual clock (--virtual). Model, data, checkpoints, metrics, evaluation, goal and report are those of a real one.
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,19 +19,19 @@ namespace cohort {
 /// One thread; `run`, of a world of one rank, must outlive it.
 class VirtualTraining {
  public:
-  /// Before the RunSaver: what it saves and loads is asked of this object from now on. Where computing time is not given it is measured,
-  /// and written into run.config. Error(kBadInput) where a worker would have no samples.
+  /// Construct before the RunSaver, whose state this object provides from then on. Measures the computing time if it is not given, and
+  /// writes it into run.config. Error(kBadInput) if a worker would have no samples.
   explicit VirtualTraining(RunSetup& run);
 
   TrainResult train(RunSaver& saver, RunReporter& reporter);
 
  private:
-  VirtualParts parts();
+  VirtualContext driver_context();
   double measured_compute_seconds();
   StepResult step_result(int64_t from, int64_t step) const;
   void begin_window();
-  void tell_beginning() const;
-  void tell_end(int64_t steps, RunReporter& reporter) const;
+  void log_beginning() const;
+  void log_summary(int64_t steps, RunReporter& reporter) const;
 
   std::string key() const;
   std::vector<FlatPiece> saved_pieces();
@@ -46,7 +44,7 @@ class VirtualTraining {
   TicketWork ticket_work_;
   VirtualClock clock_;
   std::unique_ptr<VirtualDriver> driver_;
-  double compute_seconds_before_ = 0, push_seconds_before_ = 0;  // Real seconds, as they stood when the step began.
+  double compute_seconds_before_ = 0, push_seconds_before_ = 0;  // Wall-clock seconds when the step began.
 };
 
 }  // namespace cohort

@@ -44,11 +44,6 @@ int port_of(int socket) {
   return ntohs(bound.ss_family == AF_INET6 ? v6->sin6_port : v4->sin_port);
 }
 
-/// Of TCP; a number with colons stands in brackets.
-std::string endpoint_of(const std::string& host, int port) {
-  return host.find(':') == std::string::npos ? concat(kTcp, host, ":", port) : concat(kTcp, "[", host, "]:", port);
-}
-
 }  // namespace
 
 MessageListener::MessageListener() = default;
@@ -56,6 +51,10 @@ MessageListener::~MessageListener() = default;
 MessageListener::MessageListener(MessageListener&&) noexcept = default;
 MessageListener& MessageListener::operator=(MessageListener&&) noexcept = default;
 void MessageListener::close() { socket_.reset(); }
+
+std::string tcp_endpoint(const std::string& host, int port) {
+  return host.find(':') == std::string::npos ? concat(kTcp, host, ":", port) : concat(kTcp, "[", host, "]:", port);
+}
 
 MessageListener::MessageListener(std::string secret, const std::string& address, int port) : secret_(std::move(secret)) {
   if (secret_.size() < kShortestToken)
@@ -70,12 +69,12 @@ MessageListener::MessageListener(std::string secret, const std::string& address,
     if (socket) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (socket && ::bind(socket.get(), at->ai_addr, at->ai_addrlen) == 0 && ::listen(socket.get(), kBacklog) == 0) {
       socket_ = std::move(socket);
-      endpoint_ = endpoint_of(address, port_of(socket_.get()));
+      endpoint_ = tcp_endpoint(address, port_of(socket_.get()));
       return;
     }
     error = errno;
   }
-  fail(ErrorCode::kEnvironment, "cannot listen at ", endpoint_of(address, port), ": ", std::strerror(error));
+  fail(ErrorCode::kEnvironment, "cannot listen at ", tcp_endpoint(address, port), ": ", std::strerror(error));
 }
 
 MessageListener MessageListener::for_forks() {
@@ -108,7 +107,7 @@ std::vector<std::string> resolved_endpoints(const std::string& endpoint) {
   for (const addrinfo* at = found.get(); at; at = at->ai_next) {
     char text[NI_MAXHOST];
     if (::getnameinfo(at->ai_addr, at->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
-      all.push_back(endpoint_of(text, static_cast<int>(*number)));
+      all.push_back(tcp_endpoint(text, static_cast<int>(*number)));
   }
   if (all.empty()) fail(ErrorCode::kEnvironment, "'", printable(host), "' has no address");
   return all;

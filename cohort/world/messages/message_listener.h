@@ -34,6 +34,8 @@ class COHORT_PROGRAM_API MessageListener {
   std::string endpoint_, secret_;
 };
 
+/// "tcp://HOST:PORT", with brackets around an IPv6 address.
+std::string tcp_endpoint(const std::string& host, int port);
 /// Endpoints with numbers in place of names, in the order to try them. Error(kBadInput) for what is no endpoint, Error(kEnvironment) for a
 /// name that is not known.
 std::vector<std::string> resolved_endpoints(const std::string& endpoint);

@@ -1,5 +1,5 @@
 #pragma once
-// Who did how much, how late pushes were, what was lost: kept while a training runs, saved with it, told at its end.
+// Statistics of an asynchronous training: pushes and seconds per worker, staleness, losses. Saved in checkpoints and reported at the end.
 
 #include <cstdint>
 #include <map>
@@ -13,21 +13,20 @@
 namespace cohort {
 
 /// One thread.
-class Accounts {
+class AsyncStatistics {
  public:
-  explicit Accounts(int num_workers);
+  explicit AsyncStatistics(int num_workers);
 
-  /// Of a worker that was not there before, too.
-  AsyncRecord::Worker& of(int worker);
+  /// Adds the worker if it is new.
+  AsyncRecord::Worker& worker(int index);
   int num_workers() const { return static_cast<int>(workers_.size()); }
-  /// A push that came.
-  void push(int worker, const Ticket& ticket, const PushOutcome& outcome);
-  void moved(int64_t to_workers, int64_t to_server);
-  /// The seconds of `more`.
-  void spent(int worker, const AsyncRecord::Worker& more);
+  void add_push(int worker, const Ticket& item, const PushOutcome& outcome);
+  void add_bytes(int64_t to_workers, int64_t to_server);
+  /// Adds the seconds of `more`.
+  void add_seconds(int worker, const AsyncRecord::Worker& more);
   std::string pushes_text(int worker);  ///< "1,234 pushes"
 
-  /// Of all so far; the caller adds what it is the record of.
+  /// The caller adds the step and the settings.
   AsyncRecord record() const;
 
   Json state() const;
@@ -36,7 +35,7 @@ class Accounts {
 
  private:
   std::vector<AsyncRecord::Worker> workers_;
-  std::map<int64_t, int64_t> staleness_;  // Pushes by staleness.
+  std::map<int64_t, int64_t> staleness_;  // Number of pushes by staleness.
   double late_steps_ = 0, most_late_steps_ = 0;
   int64_t bytes_to_workers_ = 0, bytes_to_server_ = 0;
 };

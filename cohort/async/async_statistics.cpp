@@ -1,4 +1,4 @@
-#include "cohort/async/accounts.h"
+#include "cohort/async/async_statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,69 +6,69 @@
 #include <set>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
+#include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {
 
-constexpr size_t kMostWorkers = size_t{1} << 20;
+constexpr size_t kMaxStatisticsWorkers = size_t{1} << 20;
 
-/// 0, 1, 2, 4, 8, ...: where the bin of a staleness begins.
-int64_t bin_of(int64_t staleness) {
+/// Lower bound of the bin of a staleness: 0, 1, 2, 4, 8, ...
+int64_t staleness_bin(int64_t staleness) {
   int64_t from = staleness > 0 ? 1 : 0;
   while (from > 0 && from <= staleness / 2) from *= 2;
   return from;
 }
 
-/// The smallest staleness that at least this part of all pushes does not exceed.
-double quantile(const std::map<int64_t, int64_t>& counts, double part) {
+/// The smallest staleness not exceeded by at least `fraction` of all pushes.
+double staleness_quantile(const std::map<int64_t, int64_t>& counts, double fraction) {
   double total = 0, sum = 0;
   for (const auto& [staleness, pushes] : counts) total += static_cast<double>(pushes);
   for (const auto& [staleness, pushes] : counts) {
     sum += static_cast<double>(pushes);
-    if (sum >= part * total) return static_cast<double>(staleness);
+    if (sum >= fraction * total) return static_cast<double>(staleness);
   }
   return kUnknown;
 }
 
 }  // namespace
 
-Accounts::Accounts(int num_workers) { of(num_workers - 1); }
+AsyncStatistics::AsyncStatistics(int num_workers) { worker(num_workers - 1); }
 
-AsyncRecord::Worker& Accounts::of(int worker) {
-  while (std::ssize(workers_) <= worker) workers_.push_back({.worker = std::ssize(workers_)});
-  return workers_[static_cast<size_t>(worker)];
+AsyncRecord::Worker& AsyncStatistics::worker(int index) {
+  while (std::ssize(workers_) <= index) workers_.push_back({.worker = std::ssize(workers_)});
+  return workers_[static_cast<size_t>(index)];
 }
 
-void Accounts::push(int worker, const Ticket& ticket, const PushOutcome& outcome) {
-  AsyncRecord::Worker& own = of(worker);
+void AsyncStatistics::add_push(int index, const Ticket& item, const PushOutcome& outcome) {
+  AsyncRecord::Worker& own = worker(index);
   ++own.pushes;
-  own.samples += ticket.num_samples();
+  own.samples += item.num_samples();
   ++staleness_[outcome.staleness];
   late_steps_ += outcome.late_steps;
   most_late_steps_ = std::max(most_late_steps_, outcome.late_steps);
 }
 
-void Accounts::spent(int worker, const AsyncRecord::Worker& more) {
-  AsyncRecord::Worker& own = of(worker);
+void AsyncStatistics::add_seconds(int index, const AsyncRecord::Worker& more) {
+  AsyncRecord::Worker& own = worker(index);
   own.computing_seconds += more.computing_seconds;
   own.waiting_seconds += more.waiting_seconds;
   own.moving_seconds += more.moving_seconds;
   own.pushing_seconds += more.pushing_seconds;
 }
 
-std::string Accounts::pushes_text(int worker) {
-  const int64_t pushes = of(worker).pushes;
+std::string AsyncStatistics::pushes_text(int index) {
+  const int64_t pushes = worker(index).pushes;
   return concat(with_commas(pushes), pushes == 1 ? " push" : " pushes");
 }
 
-void Accounts::moved(int64_t to_workers, int64_t to_server) {
+void AsyncStatistics::add_bytes(int64_t to_workers, int64_t to_server) {
   bytes_to_workers_ += to_workers;
   bytes_to_server_ += to_server;
 }
 
-AsyncRecord Accounts::record() const {
+AsyncRecord AsyncStatistics::record() const {
   AsyncRecord record{.bytes_to_workers = bytes_to_workers_, .bytes_to_server = bytes_to_server_, .workers = workers_};
   for (const AsyncRecord::Worker& worker : workers_) {
     record.pushes += worker.pushes;
@@ -78,13 +78,13 @@ AsyncRecord Accounts::record() const {
     record.left += worker.left;
   }
   std::map<int64_t, int64_t> bins;
-  for (const auto& [staleness, pushes] : staleness_) bins[bin_of(staleness)] += pushes;
+  for (const auto& [staleness, pushes] : staleness_) bins[staleness_bin(staleness)] += pushes;
   for (const auto& [from, pushes] : bins) {
     record.staleness_from.push_back(from);
     record.pushes_of_staleness.push_back(pushes);
   }
-  record.staleness_median = quantile(staleness_, 0.5);
-  record.staleness_tail = quantile(staleness_, 0.99);
+  record.staleness_median = staleness_quantile(staleness_, 0.5);
+  record.staleness_tail = staleness_quantile(staleness_, 0.99);
   if (record.pushes > 0) {
     record.mean_late_steps = late_steps_ / static_cast<double>(record.pushes);
     record.most_late_steps = most_late_steps_;
@@ -92,7 +92,7 @@ AsyncRecord Accounts::record() const {
   return record;
 }
 
-Json Accounts::state() const {
+Json AsyncStatistics::state() const {
   Json workers = Json::array(), staleness = Json::array();
   for (const AsyncRecord::Worker& w : workers_)
     workers.push_back(
@@ -104,45 +104,41 @@ Json Accounts::state() const {
               {"bytes", {bytes_to_workers_, bytes_to_server_}}};
 }
 
-void Accounts::load(const Json& state, const std::string& where) {
-  const auto refuse = [&] { fail(ErrorCode::kBadInput, where, ": the accounts of the workers are damaged"); };
-  const auto rows = [&](const char* key, const std::set<size_t>& columns) {
-    const Json list = state.is_object() ? state.value(key, Json()) : Json();
-    if (!list.is_array()) refuse();
+void AsyncStatistics::load(const Json& state, const std::string& where) {
+  const JsonFields fields(state, where);
+  const auto rows = [&](const char* key, const std::set<size_t>& num_columns) -> const Json& {
+    const Json& list = fields.array(key, kMaxStatisticsWorkers);
     for (const Json& row : list) {
-      if (!row.is_array() || !columns.contains(row.size())) refuse();
+      if (!row.is_array() || !num_columns.contains(row.size())) fields.refuse("invalid row in the worker statistics \"", key, "\"");
       for (const Json& number : row)
-        if (!number.is_number() || !(number.get<double>() >= 0)) refuse();
+        if (!number.is_number() || !(number.get<double>() >= 0)) fields.refuse("invalid number in the worker statistics \"", key, "\"");
     }
     return list;
   };
-  const auto pair = [&](const char* key) {
-    const Json list = state.is_object() ? state.value(key, Json()) : Json();
-    if (!list.is_array() || list.size() != 2 || !list[0].is_number() || !list[1].is_number()) refuse();
-    return list;
-  };
-  const Json workers = rows("workers", {9, 10, 8}), staleness = rows("staleness", {2});
-  if (workers.size() < workers_.size() || workers.size() > kMostWorkers) refuse();
-  of(static_cast<int>(workers.size()) - 1);  // Those who joined.
+  const std::vector<double> late = fields.numbers("late_steps", 2);
+  const std::vector<int64_t> bytes = fields.naturals("bytes", 2);
+  if (late.size() != 2 || bytes.size() != 2) fields.refuse("expected two numbers each in \"late_steps\" and \"bytes\"");
+  const Json &workers = rows("workers", {9, 10, 8}), &staleness = rows("staleness", {2});
+  if (workers.size() < workers_.size()) fields.refuse("statistics of ", workers.size(), " workers for a training of ", workers_.size());
+  worker(static_cast<int>(workers.size()) - 1);  // Including those that joined later.
   for (size_t i = 0; i < workers_.size(); ++i) {
     Json row = workers[i];
-    if (row.size() != 9) row.erase(size_t{2});  // Written when pushes could be dropped.
+    if (row.size() != 9) row.erase(size_t{2});  // Written by versions that counted dropped pushes.
     AsyncRecord::Worker& w = workers_[i];
     int64_t* const counts[] = {&w.pushes, &w.samples, &w.lost, &w.deaths};
     double* const seconds[] = {&w.computing_seconds, &w.waiting_seconds, &w.moving_seconds};
     for (size_t at = 0; at < 4; ++at) *counts[at] = row[at].get<int64_t>();
     for (size_t at = 0; at < 3; ++at) *seconds[at] = row[4 + at].get<double>();
-    if (row.size() < 9) continue;  // Written before there were these.
+    if (row.size() < 9) continue;  // Written by versions without the last two columns.
     w.left = row[7].get<int64_t>();
     w.pushing_seconds = row[8].get<double>();
   }
   staleness_.clear();
   for (const Json& row : staleness) staleness_[row[0].get<int64_t>()] += row[1].get<int64_t>();
-  const Json late = pair("late_steps"), bytes = pair("bytes");
-  late_steps_ = late[0].get<double>();
-  most_late_steps_ = late[1].get<double>();
-  bytes_to_workers_ = bytes[0].get<int64_t>();
-  bytes_to_server_ = bytes[1].get<int64_t>();
+  late_steps_ = late[0];
+  most_late_steps_ = late[1];
+  bytes_to_workers_ = bytes[0];
+  bytes_to_server_ = bytes[1];
 }
 
 }  // namespace cohort
