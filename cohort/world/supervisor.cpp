@@ -18,7 +18,7 @@
 namespace cohort {
 namespace {
 
-constexpr double kLongestKillSeconds = 10;  // Until the memory of a killed process is taken down.
+constexpr double kMaxKillSeconds = 10;  // Until the memory of a killed process is released.
 
 int64_t counter_in_file(const std::string& path, const std::string& key) {
   std::ifstream file(path);
@@ -44,7 +44,7 @@ int64_t num_oom_kills() {
 Supervisor::Supervisor(const StatusPage& status, Limits limits) : status_(status), limits_(limits), oom_kills_before_(num_oom_kills()) {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGCHLD);
-  // Not what is ignored: a signal that is blocked would come in spite of that.
+  // Without ignored signals: a blocked signal would be delivered in spite of that.
   for (const int signal : stop_signals()) sigaddset(&signals_, signal);
   struct sigaction stop{};
   if (::sigaction(SIGTSTP, nullptr, &stop) == 0 && stop.sa_handler != SIG_IGN) sigaddset(&signals_, SIGTSTP);
@@ -58,19 +58,19 @@ Supervisor::~Supervisor() {
 
 void Supervisor::add(int rank, pid_t pid) { ranks_.push_back({rank, pid}); }
 
-bool Supervisor::all_gone() const {
-  return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return is_gone(rank); });
+bool Supervisor::all_ended() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return has_ended(rank); });
 }
 
-bool Supervisor::is_gone(const Rank& rank) const { return rank.ended && !(interrupted_ && group_lives(rank.pid)); }
+bool Supervisor::has_ended(const Rank& rank) const { return rank.ended && !(interrupted_ && group_lives(rank.pid)); }
 
 void Supervisor::reap() {
   for (Rank& rank : ranks_)
-    if (!rank.ended && ::waitpid(rank.pid, &rank.wait_status, WNOHANG) == rank.pid) rank.ended = true, rank.place = num_ended_++;
+    if (!rank.ended && ::waitpid(rank.pid, &rank.wait_status, WNOHANG) == rank.pid) rank.ended = true, rank.end_order = num_ended_++;
   if (::getpid() == 1) reap_orphans();
 }
 
-/// The first process of a container is the parent of all who have lost theirs.
+/// The first process of a container adopts all orphans.
 void Supervisor::reap_orphans() {
   for (siginfo_t info{}; ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0; info = {}) {
     if (std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.pid == info.si_pid; })) return;
@@ -78,8 +78,8 @@ void Supervisor::reap_orphans() {
   }
 }
 
-/// Ctrl-Z: ranks have process groups of their own, so the terminal stops this process alone. Where nobody could wake it, it is not stopped.
-void Supervisor::sleep_with_ranks() {
+/// Ctrl-Z: ranks have process groups of their own, so the terminal suspends only this process.
+void Supervisor::suspend_with_ranks() {
   signal_all(SIGSTOP);
   sigset_t sleep;
   sigemptyset(&sleep);
@@ -90,11 +90,11 @@ void Supervisor::sleep_with_ranks() {
   signal_all(SIGCONT);
 }
 
-/// Whether a rank writes a checkpoint and gets on with it.
+/// Whether a rank is writing a checkpoint and makes progress.
 bool Supervisor::is_saving() {
   bool saves = false;
   for (Rank& rank : ranks_) {
-    const int64_t now = is_gone(rank) ? 0 : status_[rank.rank].saving.load();
+    const int64_t now = has_ended(rank) ? 0 : status_[rank.rank].saving.load();
     if (now != rank.saved) rank.since_progress.restart();
     rank.saved = now;
     saves = saves || (now != 0 && rank.since_progress.seconds() < kLongestFileCallSeconds);
@@ -102,12 +102,12 @@ bool Supervisor::is_saving() {
   return saves;
 }
 
-/// After a stop was asked for; whether the ranks have had their time for it.
-bool Supervisor::is_late(AwakeTimer& since_stop) {
-  if (is_saving()) since_stop.restart(), says_saving_ = true;
+/// Whether the time for a requested stop is over.
+bool Supervisor::is_overdue(AwakeTimer& since_stop) {
+  if (is_saving()) since_stop.restart(), was_saving_ = true;
   if (since_stop.seconds() <= limits_.stop_seconds) return false;
   log_error(
-      concat("ranks did not stop within ", limits_.stop_seconds, " s", says_saving_ ? " after their checkpoint" : "", "; killed them"));
+      concat("ranks did not stop within ", limits_.stop_seconds, " s", was_saving_ ? " after their checkpoint" : "", "; killed them"));
   return true;
 }
 
@@ -121,47 +121,47 @@ void Supervisor::signal_all(int signal) {
 
 void Supervisor::kill_all() {
   signal_all(SIGKILL);
-  // Groups of ranks that have ended may still have processes that those started.
+  // The process groups of ended ranks may still have children.
   for (const Rank& rank : ranks_)
     if (rank.ended) ::kill(-rank.pid, SIGKILL);
   for (Rank& rank : ranks_)
     if (!rank.ended && ::waitpid(rank.pid, &rank.wait_status, 0) == rank.pid) rank.ended = true;
-  // What the ranks started is nobody's to wait for, and ends a moment later.
+  // Children of the ranks cannot be waited for, and end a moment later.
   const auto any_lives = [&] { return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return group_lives(rank.pid); }); };
-  for (AwakeTimer since_kill; any_lives() && since_kill.seconds() < kLongestKillSeconds;)
+  for (AwakeTimer since_kill; any_lives() && since_kill.seconds() < kMaxKillSeconds;)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
-/// A worker that is gone and may be.
+/// Whether it is a killed worker whose loss the job survives.
 bool Supervisor::is_lost(const Rank& rank) const {
   return limits_.workers_may_be_lost && rank.rank != 0 && rank.ended && WIFSIGNALED(rank.wait_status);
 }
 
-void Supervisor::tell_losses() {
-  if (server_has_ended()) return;
+void Supervisor::log_losses() {
+  if (rank_0_ended()) return;
   for (Rank& rank : ranks_) {
-    if (!is_lost(rank) || rank.killed_by_us || interrupted_ || rank.loss_is_told) continue;
-    rank.loss_is_told = true;
-    log_warning(concat(ended_by_signal(rank), "; the training goes on without it"));
+    if (!is_lost(rank) || rank.killed_by_us || interrupted_ || rank.is_loss_logged) continue;
+    rank.is_loss_logged = true;
+    log_warning(concat(killed_text(rank), "; the training goes on without it"));
   }
 }
 
-bool Supervisor::server_has_ended() const {
+bool Supervisor::rank_0_ended() const {
   return limits_.workers_may_be_lost &&
          std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.rank == 0 && rank.ended; });
 }
 
-/// The rank to blame: one that a signal ended (not ours), else one that failed for a reason of its own, else any that failed; of several
-/// the one that ended first. A program that deals with errors itself says nothing of reasons: there the order alone decides.
+/// The rank that caused the failure: one killed by a signal (not ours), else one that failed for a reason of its own, else any that failed;
+/// of several the one that ended first. Programs that handle errors themselves report no reasons: for them only the order decides.
 const Supervisor::Rank* Supervisor::first_cause() const {
   const Rank *by_signal = nullptr, *own_reason = nullptr, *any = nullptr;
   const auto take = [](const Rank*& first, const Rank& rank) {
-    if (!first || rank.place < first->place) first = &rank;
+    if (!first || rank.end_order < first->end_order) first = &rank;
   };
   for (const Rank& rank : ranks_) {
     if (!rank.ended || rank.killed_by_us || rank.wait_status == 0 || is_lost(rank)) continue;
     if (WIFSIGNALED(rank.wait_status)) {
-      // Before a rank catches signals, the request to stop ends it: that is what was asked for.
+      // Before a rank catches signals, the stop request kills it, which is not a failure.
       if (interrupted_ && (WTERMSIG(rank.wait_status) == SIGTERM || WTERMSIG(rank.wait_status) == SIGINT)) continue;
       take(by_signal, rank);
     }
@@ -174,37 +174,37 @@ const Supervisor::Rank* Supervisor::first_cause() const {
   return by_signal ? by_signal : own_reason ? own_reason : any;
 }
 
-/// What the user asked for cannot be done, found before any training: which of the ranks said so first tells nothing.
+/// Invalid input found before any training, which all ranks report alike.
 bool Supervisor::is_bad_input(const Rank& rank) const {
   const RankStatus& status = status_[rank.rank];
   return WIFEXITED(rank.wait_status) && status.error_code == static_cast<int>(ErrorCode::kBadInput) && status.last_step == -1 &&
          status.message[0];
 }
 
-int Supervisor::exit_code_of(const Rank& rank) const {
+int Supervisor::exit_code(const Rank& rank) const {
   return WIFSIGNALED(rank.wait_status) ? static_cast<int>(ErrorCode::kEnvironment) : WEXITSTATUS(rank.wait_status);
 }
 
 bool Supervisor::counts_steps(const Rank& rank) const { return status_[rank.rank].last_step != RankStatus::kCountsNone; }
 
-std::string Supervisor::when_of(const Rank& rank) const {
+std::string Supervisor::end_step_text(const Rank& rank) const {
   if (!limits_.counts_steps || !counts_steps(rank)) return "";
   const int64_t step = status_[rank.rank].last_step;
   return step < 0 ? " before its first step" : concat(" after step ", step);
 }
 
-std::string Supervisor::ended_by_signal(const Rank& rank) {
+std::string Supervisor::killed_text(const Rank& rank) {
   const int signal = WTERMSIG(rank.wait_status);
   return concat("rank ", rank.rank, " (pid ", rank.pid, ") was killed by signal ", signal, " (SIG", ::sigabbrev_np(signal), ")");
 }
 
-std::string Supervisor::how_it_ended(const Rank& rank) const {
+std::string Supervisor::end_text(const Rank& rank) const {
   const RankStatus& status = status_[rank.rank];
-  const std::string when = when_of(rank);
+  const std::string when = end_step_text(rank);
   if (WIFSIGNALED(rank.wait_status)) {
     const bool out_of_memory = WTERMSIG(rank.wait_status) == SIGKILL && oom_kills_before_ >= 0 && num_oom_kills() > oom_kills_before_;
     return concat(
-        ended_by_signal(rank), when,
+        killed_text(rank), when,
         out_of_memory
             ? name_settings(": the kernel ran out of memory (its oom_kill counter rose); use a smaller --global-batch or fewer workers")
             : "");
@@ -214,27 +214,27 @@ std::string Supervisor::how_it_ended(const Rank& rank) const {
   return text;
 }
 
-std::string Supervisor::how_others_ended(const Rank& cause) const {
+std::string Supervisor::other_ends_text(const Rank& cause) const {
   size_t num_left = 0;
   const Rank* left = nullptr;
   for (const Rank& rank : ranks_)
-    if (!rank.killed_by_us && rank.wait_status == 0 && rank.place < cause.place) left = &rank, ++num_left;
+    if (!rank.killed_by_us && rank.wait_status == 0 && rank.end_order < cause.end_order) left = &rank, ++num_left;
   std::string text;
   if (num_left == 1) text = concat("; rank ", left->rank, " (pid ", left->pid, ") had left before it with code 0");
   if (num_left > 1) text = concat("; ", num_left, " ranks had left before it with code 0");
   return ranks_.size() > num_left + 1 ? text + "; the other ranks were ended" : text;
 }
 
-/// Stop signals and Ctrl-Z; whether all is to end at once.
-bool Supervisor::heed(int signal, AwakeTimer& since_stop) {
-  if (signal == SIGTSTP) return sleep_with_ranks(), false;
+/// Handles stop signals and Ctrl-Z; true if all ranks must end at once.
+bool Supervisor::handle_signal(int signal, AwakeTimer& since_stop) {
+  if (signal == SIGTSTP) return suspend_with_ranks(), false;
   if (signal < 0 || signal == SIGCHLD) return false;
   if (interrupted_) return true;
   interrupted_ = true;
   since_stop.restart();
   const bool in_steps = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return counts_steps(rank); });
   log_info(in_steps ? "stopping after this step; once more to stop at once" : "told the ranks to stop; once more to stop at once");
-  signal_all(SIGTERM);  // Not SIGINT: a program that was started in the background may ignore that.
+  signal_all(SIGTERM);  // Not SIGINT, which a program started in the background may ignore.
   return false;
 }
 
@@ -242,42 +242,36 @@ int Supervisor::wait() {
   bool failed = false;
   AwakeTimer since_stop, since_failure;
   std::string stopped_ranks;
-  if (stop_requested()) ::kill(::getpid(), SIGTERM);  // One came before the signals were blocked here.
-  for (reap(); !all_gone(); reap()) {
-    tell_losses();
+  if (stop_requested()) ::kill(::getpid(), SIGTERM);  // Requested before the signals were blocked here.
+  for (reap(); !all_ended(); reap()) {
+    log_losses();
     const Rank* cause = first_cause();
-    if ((cause || server_has_ended()) && !failed) failed = true, since_failure.restart();
+    if ((cause || rank_0_ended()) && !failed) failed = true, since_failure.restart();
     if (failed && since_failure.seconds() > limits_.grace_seconds) {
       for (const Rank& rank : ranks_)
         if (!rank.ended && process_state(rank.pid) == 'T')
-          stopped_ranks += concat("; rank ", rank.rank, " (pid ", rank.pid, ") was stopped (SIGSTOP)", when_of(rank));
+          stopped_ranks += concat("; rank ", rank.rank, " (pid ", rank.pid, ") was stopped (SIGSTOP)", end_step_text(rank));
       break;
     }
-    if (interrupted_ && is_late(since_stop)) break;
+    if (interrupted_ && is_overdue(since_stop)) break;
     const timespec poll{0, 100'000'000};
-    if (heed(::sigtimedwait(&signals_, nullptr, &poll), since_stop)) break;
+    if (handle_signal(::sigtimedwait(&signals_, nullptr, &poll), since_stop)) break;
   }
   kill_all();
   const Rank* cause = first_cause();
   if (cause) {
-    if (is_bad_input(*cause)) {
-      failure_ = status_[cause->rank].message;
-      log_failure(exit_code_of(*cause), failure_);
-      return exit_code_of(*cause);
-    }
-    std::string text = how_it_ended(*cause) + stopped_ranks;
-    text += how_others_ended(*cause);
-    failure_ = text;
-    log_failure(exit_code_of(*cause), text);
-    return exit_code_of(*cause);
+    if (is_bad_input(*cause)) failure_ = status_[cause->rank].message;
+    else failure_ = end_text(*cause) + stopped_ranks + other_ends_text(*cause);
+    log_failure(exit_code(*cause), failure_);
+    return exit_code(*cause);
   }
   for (const Rank& rank : ranks_)
     if (interrupted_ && (limits_.is_one_of_many || rank.killed_by_us || rank.wait_status != 0))
       return static_cast<int>(ErrorCode::kInterrupted);
-  // Whoever had not left by then was computing for nobody, or stopped.
-  if (server_has_ended()) return exit_code_of(*std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.rank == 0; }));
+  // Workers that had not ended by then were computing for nobody, or suspended.
+  if (rank_0_ended()) return exit_code(*std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.rank == 0; }));
   for (const Rank& rank : ranks_)
-    if (rank.wait_status != 0) return rank.killed_by_us ? static_cast<int>(ErrorCode::kEnvironment) : exit_code_of(rank);
+    if (rank.wait_status != 0) return rank.killed_by_us ? static_cast<int>(ErrorCode::kEnvironment) : exit_code(rank);
   return 0;
 }
 

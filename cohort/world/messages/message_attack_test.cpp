@@ -155,7 +155,7 @@ TEST_CASE("who has another secret, or none, is not let in and learns why") {
 
 TEST_CASE("who says nothing is closed in time, and while too many are there the others wait outside") {
   EchoServer server(MessageListener(kTestSecret),
-                    {.max_strangers = 4, .handshake_seconds = 2});  // So long that four are there at once on a busy machine too.
+                    {.max_unauthenticated = 4, .handshake_seconds = 2});  // So long that four are there at once on a busy machine too.
   std::vector<UniqueDescriptor> silent;
   for (int i = 0; i < 4; ++i) silent.push_back(stranger_at(server.port()));
   const auto is_outside = [&] {
@@ -216,7 +216,7 @@ TEST_CASE("what was recorded of a rank is of no use to who replays it") {
 }
 
 TEST_CASE("mutation: garbage, and damaged copies of what a rank sent, at the port") {
-  EchoServer server(MessageListener(kTestSecret), {.max_strangers = 500, .handshake_seconds = 1});
+  EchoServer server(MessageListener(kTestSecret), {.max_unauthenticated = 500, .handshake_seconds = 1});
   const std::string sent = recorded_client(server);
   int visits = 1;
   for (uint64_t seed = 1; seed <= mutation_count(10'000); ++seed) {
