@@ -42,6 +42,10 @@ ModelVersion ModelVersion::from(const Json& state, const std::string& where) {
   return {.version = fields.natural("version"), .samples = fields.natural("samples")};
 }
 
+std::vector<at::Tensor> AsyncMode::empty_push() const { return empty_copies(served_tensors()); }
+
+std::vector<at::Tensor> AsyncWorker::empty_push() const { return empty_copies(pull_buffers()); }
+
 PushData AsyncWorker::work(const AssignedItem& assigned) {
   const Ticket item = assigned.queue.ticket_of(assigned.step, assigned.share);
   return make_push(item, assigned.compute(item, assigned.numbers.learning_rate), assigned.numbers);
@@ -85,11 +89,6 @@ std::vector<at::Tensor> empty_copies(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> out;
   for (const at::Tensor& tensor : tensors) out.push_back(at::empty_like(tensor));
   return out;
-}
-
-std::vector<at::Tensor> joined(std::vector<at::Tensor> tensors, const std::vector<at::Tensor>& more) {
-  tensors.insert(tensors.end(), more.begin(), more.end());
-  return tensors;
 }
 
 }  // namespace cohort

@@ -75,11 +75,11 @@ class AsyncModel {
   virtual ~AsyncModel() = default;
 
   /// Copies the newest complete version into the module, for evaluation and checkpoints.
-  virtual void copy_to_module() = 0;
+  virtual void copy_to_module() {}
 
-  virtual int64_t pull_bytes() const = 0;       ///< Size of a message to a worker.
-  virtual int64_t push_bytes() const = 0;       ///< Size of a message from a worker.
-  virtual int64_t bytes_in_flight() const = 0;  ///< Memory for the outstanding work of one worker.
+  virtual int64_t pull_bytes() const = 0;                           ///< Size of a message to a worker.
+  virtual int64_t push_bytes() const { return pull_bytes(); }       ///< Size of a message from a worker.
+  virtual int64_t bytes_in_flight() const { return push_bytes(); }  ///< Memory for the outstanding work of one worker.
 
   /// Tensors to save beside the module's own parameters and buffers; call copy_to_module() first.
   virtual std::vector<FlatPiece> saved_pieces() = 0;
@@ -108,8 +108,8 @@ class AsyncMode : public AsyncModel {
   virtual LocalServer* local_server() { return nullptr; }
 
   /// Uninitialized tensors with the shapes of a push; the first num_optional() of them may be missing in a push.
-  virtual std::vector<at::Tensor> empty_push() const = 0;
-  virtual size_t num_optional() const = 0;
+  virtual std::vector<at::Tensor> empty_push() const;
+  virtual size_t num_optional() const { return 0; }
 };
 
 struct PushData {
@@ -133,7 +133,7 @@ class AsyncWorker {
   virtual ~AsyncWorker() = default;
   /// Memory to receive served_tensors() in; aliases of the module's own where possible.
   virtual const std::vector<at::Tensor>& pull_buffers() const = 0;
-  virtual std::vector<at::Tensor> empty_push() const = 0;
+  virtual std::vector<at::Tensor> empty_push() const;
   virtual PushData make_push(const Ticket& item, TicketResult result, const StepNumbers& numbers) = 0;
   /// Computes an assigned item: one forward and backward, or H local steps with the worker's own optimizer.
   virtual PushData work(const AssignedItem& assigned);
@@ -170,7 +170,11 @@ struct ServedModel {
 void mix_tensors(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from, double weight);
 std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors);
 std::vector<at::Tensor> empty_copies(const std::vector<at::Tensor>& tensors);
-/// `tensors`, then `more`.
-std::vector<at::Tensor> joined(std::vector<at::Tensor> tensors, const std::vector<at::Tensor>& more);
+/// `items`, then `more`.
+template <typename T>
+std::vector<T> joined(std::vector<T> items, const std::vector<T>& more) {
+  items.insert(items.end(), more.begin(), more.end());
+  return items;
+}
 
 }  // namespace cohort

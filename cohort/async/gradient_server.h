@@ -64,7 +64,6 @@ class GradientServer : public AsyncMode {
   void prepare_push(Assignment& assignment, TicketResult result, const StepNumbers& numbers) override;
   PushOutcome push(Assignment& assignment, const StepNumbers& numbers) override;
   std::vector<at::Tensor> served_tensors() const override { return model_.tensors(); }
-  void copy_to_module() override {}
 
   int64_t version() const override { return version_.version; }
   int64_t pull_bytes() const override { return model_.num_bytes; }

@@ -301,7 +301,7 @@ std::vector<FlatPiece> LocalModels::pieces(bool saving) {
       if (optimizers_.size() > 1) piece.name = name_of_worker(static_cast<int64_t>(worker), piece.name);
       out.push_back(std::move(piece));
     }
-  for (FlatPiece& piece : global_.pieces(saving)) out.push_back(std::move(piece));
+  out = joined(std::move(out), global_.pieces(saving));
   for (size_t worker = 0; worker < own_.size() && has_fragments(); ++worker) add_own(worker, saving, out);
   return out;
 }

@@ -104,15 +104,11 @@ class LocalServer : public AsyncMode {
 
   int64_t version() const override { return version_.version; }
   int64_t pull_bytes() const override { return model_.num_bytes; }
-  int64_t push_bytes() const override { return model_.num_bytes; }
-  int64_t bytes_in_flight() const override { return model_.num_bytes; }
 
   std::vector<FlatPiece> saved_pieces() override { return global_.pieces(/*saving=*/true); }
   Json state() const override;
   std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where) override;
   void loaded(const Json& state) override;
-  std::vector<at::Tensor> empty_push() const override { return empty_copies(served_tensors()); }
-  size_t num_optional() const override { return 0; }
   LocalServer* local_server() override { return this; }
 
  private:
@@ -134,7 +130,6 @@ class LocalWorker : public AsyncWorker {
   TicketResult end();
 
   const std::vector<at::Tensor>& pull_buffers() const override { return pull_buffers_; }
-  std::vector<at::Tensor> empty_push() const override { return empty_copies(pull_buffers_); }
   /// A round of one step.
   PushData make_push(const Ticket& item, TicketResult result, const StepNumbers& numbers) override;
   PushData work(const AssignedItem& assigned) override;
@@ -177,9 +172,7 @@ class LocalModels : public AsyncModel {
   void forget(int worker);
   int64_t exchanged_bytes(int fragment) const;
 
-  void copy_to_module() override {}
   int64_t pull_bytes() const override { return model_.num_bytes; }
-  int64_t push_bytes() const override { return model_.num_bytes; }
   int64_t bytes_in_flight() const override;
 
   std::vector<FlatPiece> saved_pieces() override { return pieces(/*saving=*/true); }

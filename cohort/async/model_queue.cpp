@@ -138,7 +138,7 @@ std::vector<FlatPiece> ModelQueue::loaded_pieces(const Json& state, const std::s
   ModelVersion::from(state, where);
   const JsonFields fields(state, where);
   std::vector<int64_t> references = fields.naturals("waiting", static_cast<size_t>(options_.capacity));
-  references.insert(references.end(), {fields.natural("served"), fields.natural("newest")});
+  references = joined(std::move(references), {fields.natural("served"), fields.natural("newest")});
   std::set<int64_t> versions;
   for (const Json& row : fields.array("models", static_cast<size_t>(options_.capacity) + 2)) {
     if (!row.is_array() || row.size() != 2 || !is_natural(row[0]) || !is_natural(row[1])) fields.refuse("invalid row in \"models\"");

@@ -30,15 +30,11 @@ class ModelQueue : public AsyncMode {
 
   int64_t version() const override { return version_.version; }
   int64_t pull_bytes() const override;
-  int64_t push_bytes() const override { return pull_bytes(); }
-  int64_t bytes_in_flight() const override { return pull_bytes(); }
 
   std::vector<FlatPiece> saved_pieces() override;
   Json state() const override;
   std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where) override;
   void loaded(const Json& state) override;
-  std::vector<at::Tensor> empty_push() const override { return empty_copies(served_tensors()); }
-  size_t num_optional() const override { return 0; }
 
  private:
   /// Immutable once queued.
@@ -67,7 +63,6 @@ class QueueWorker : public AsyncWorker {
  public:
   QueueWorker(const torch::nn::Module& module, const UpdateRule& rule);
   const std::vector<at::Tensor>& pull_buffers() const override { return pull_buffers_; }
-  std::vector<at::Tensor> empty_push() const override { return empty_copies(pull_buffers_); }
   PushData make_push(const Ticket& item, TicketResult result, const StepNumbers& numbers) override;
 
  private:

@@ -41,7 +41,8 @@ int64_t num_oom_kills() {
   return counter_in_file("/proc/vmstat", "oom_kill");
 }
 
-Supervisor::Supervisor(const StatusPage& status, Limits limits) : status_(status), limits_(limits), oom_kills_before_(num_oom_kills()) {
+Supervisor::Supervisor(const StatusPage& status, const LaunchOptions& options)
+    : status_(status), options_(options), oom_kills_before_(num_oom_kills()) {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGCHLD);
   // Without ignored signals: a blocked signal would be delivered in spite of that.
@@ -105,9 +106,9 @@ bool Supervisor::is_saving() {
 /// Whether the time for a requested stop is over.
 bool Supervisor::is_overdue(AwakeTimer& since_stop) {
   if (is_saving()) since_stop.restart(), was_saving_ = true;
-  if (since_stop.seconds() <= limits_.stop_seconds) return false;
+  if (since_stop.seconds() <= options_.stop_seconds) return false;
   log_error(
-      concat("ranks did not stop within ", limits_.stop_seconds, " s", was_saving_ ? " after their checkpoint" : "", "; killed them"));
+      concat("ranks did not stop within ", options_.stop_seconds, " s", was_saving_ ? " after their checkpoint" : "", "; killed them"));
   return true;
 }
 
@@ -134,7 +135,7 @@ void Supervisor::kill_all() {
 
 /// Whether it is a killed worker whose loss the job survives.
 bool Supervisor::is_lost(const Rank& rank) const {
-  return limits_.workers_may_be_lost && rank.rank != 0 && rank.ended && WIFSIGNALED(rank.wait_status);
+  return options_.workers_may_be_lost && rank.rank != 0 && rank.ended && WIFSIGNALED(rank.wait_status);
 }
 
 void Supervisor::log_losses() {
@@ -147,7 +148,7 @@ void Supervisor::log_losses() {
 }
 
 bool Supervisor::rank_0_ended() const {
-  return limits_.workers_may_be_lost &&
+  return options_.workers_may_be_lost &&
          std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.rank == 0 && rank.ended; });
 }
 
@@ -188,7 +189,7 @@ int Supervisor::exit_code(const Rank& rank) const {
 bool Supervisor::counts_steps(const Rank& rank) const { return status_[rank.rank].last_step != RankStatus::kCountsNone; }
 
 std::string Supervisor::end_step_text(const Rank& rank) const {
-  if (!limits_.counts_steps || !counts_steps(rank)) return "";
+  if (!options_.counts_steps || !counts_steps(rank)) return "";
   const int64_t step = status_[rank.rank].last_step;
   return step < 0 ? " before its first step" : concat(" after step ", step);
 }
@@ -247,7 +248,7 @@ int Supervisor::wait() {
     log_losses();
     const Rank* cause = first_cause();
     if ((cause || rank_0_ended()) && !failed) failed = true, since_failure.restart();
-    if (failed && since_failure.seconds() > limits_.grace_seconds) {
+    if (failed && since_failure.seconds() > options_.grace_seconds) {
       for (const Rank& rank : ranks_)
         if (!rank.ended && process_state(rank.pid) == 'T')
           stopped_ranks += concat("; rank ", rank.rank, " (pid ", rank.pid, ") was stopped (SIGSTOP)", end_step_text(rank));
@@ -266,7 +267,7 @@ int Supervisor::wait() {
     return exit_code(*cause);
   }
   for (const Rank& rank : ranks_)
-    if (interrupted_ && (limits_.is_one_of_many || rank.killed_by_us || rank.wait_status != 0))
+    if (interrupted_ && (options_.is_one_of_many || rank.killed_by_us || rank.wait_status != 0))
       return static_cast<int>(ErrorCode::kInterrupted);
   // Workers that had not ended by then were computing for nobody, or suspended.
   if (rank_0_ended()) return exit_code(*std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.rank == 0; }));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/base/clock.h"
+#include "cohort/world/launch.h"
 #include "cohort/world/status.h"
 
 namespace cohort {
@@ -16,13 +17,8 @@ namespace cohort {
 /// During its lifetime it blocks stop_signals(), SIGTSTP and SIGCHLD in the calling thread and handles them itself. One thread.
 class Supervisor {
  public:
-  struct Limits {
-    double grace_seconds, stop_seconds;  ///< See LaunchOptions, as for the others here.
-    bool workers_may_be_lost = false;
-    bool is_one_of_many = false;
-    bool counts_steps = true;
-  };
-  Supervisor(const StatusPage& status, Limits limits);
+  /// Both must outlive it.
+  Supervisor(const StatusPage& status, const LaunchOptions& options);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
 
@@ -71,7 +67,7 @@ class Supervisor {
   int exit_code(const Rank& rank) const;
 
   const StatusPage& status_;
-  Limits limits_;
+  const LaunchOptions& options_;
   sigset_t signals_before_{}, signals_{};
   std::vector<Rank> ranks_;
   int64_t oom_kills_before_;

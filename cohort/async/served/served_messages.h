@@ -19,13 +19,13 @@ namespace cohort {
 /// A process asks what it would join.
 struct JoinQuery {
   static constexpr const char *kKey = "is", *kType = "joins";
-  static constexpr auto fields() { return std::tuple(); }
+  static constexpr auto fields() { return std::make_tuple(); }
 };
 
 /// It has all that it needs and asks for a worker number.
 struct JoinReady {
   static constexpr const char *kKey = "is", *kType = "ready";
-  static constexpr auto fields() { return std::tuple(); }
+  static constexpr auto fields() { return std::make_tuple(); }
 };
 
 /// First message of a worker on each connection.
@@ -34,14 +34,14 @@ struct Hello {
   int worker = 0;
   std::string configuration;  ///< TOML; must equal the server's.
   static constexpr auto fields() {
-    return std::tuple(std::pair("worker", &Hello::worker), std::pair("configuration", &Hello::configuration));
+    return std::make_tuple(std::pair("worker", &Hello::worker), std::pair("configuration", &Hello::configuration));
   }
 };
 
 struct WorkRequest {
   static constexpr const char *kKey = "is", *kType = "free";
   bool has_slot = false;  ///< Its tensors go through the shared memory of Welcome.
-  static constexpr auto fields() { return std::tuple(std::pair("slot", &WorkRequest::has_slot)); }
+  static constexpr auto fields() { return std::make_tuple(std::pair("slot", &WorkRequest::has_slot)); }
 };
 
 /// A push. The data are the tensors of AsyncWorker::make_push() that are not missing, unless they are in the slot.
@@ -54,10 +54,10 @@ struct WorkDone {
   double computing_seconds = 0, waiting_seconds = 0, moving_seconds = 0;
   double pushing_seconds = 0;  ///< Part of moving_seconds: copying this result, and sending the previous one.
   static constexpr auto fields() {
-    return std::tuple(std::pair("step", &WorkDone::step), std::pair("share", &WorkDone::share), std::pair("loss", &WorkDone::loss),
-                      std::pair("missing", &WorkDone::missing), std::pair("computing_seconds", &WorkDone::computing_seconds),
-                      std::pair("waiting_seconds", &WorkDone::waiting_seconds), std::pair("moving_seconds", &WorkDone::moving_seconds),
-                      std::pair("pushing_seconds", &WorkDone::pushing_seconds));
+    return std::make_tuple(std::pair("step", &WorkDone::step), std::pair("share", &WorkDone::share), std::pair("loss", &WorkDone::loss),
+                           std::pair("missing", &WorkDone::missing), std::pair("computing_seconds", &WorkDone::computing_seconds),
+                           std::pair("waiting_seconds", &WorkDone::waiting_seconds), std::pair("moving_seconds", &WorkDone::moving_seconds),
+                           std::pair("pushing_seconds", &WorkDone::pushing_seconds));
   }
 };
 
@@ -65,13 +65,15 @@ struct WorkerFailure {
   static constexpr const char *kKey = "is", *kType = "failed";
   int code = 0;  ///< ErrorCode. kFailed: the training itself failed, such as by a loss that is not finite.
   std::string error;
-  static constexpr auto fields() { return std::tuple(std::pair("code", &WorkerFailure::code), std::pair("error", &WorkerFailure::error)); }
+  static constexpr auto fields() {
+    return std::make_tuple(std::pair("code", &WorkerFailure::code), std::pair("error", &WorkerFailure::error));
+  }
 };
 
 /// The worker wants to leave after its current work item.
 struct LeaveRequest {
   static constexpr const char *kKey = "is", *kType = "leaving";
-  static constexpr auto fields() { return std::tuple(); }
+  static constexpr auto fields() { return std::make_tuple(); }
 };
 
 // ---- from the server ----
@@ -83,8 +85,8 @@ struct JoinInfo {
   std::string fingerprint;    ///< Of the data: data/source/fingerprint.h.
   int num_shares = 1;         ///< Into which a step is cut.
   static constexpr auto fields() {
-    return std::tuple(std::pair("configuration", &JoinInfo::configuration), std::pair("fingerprint", &JoinInfo::fingerprint),
-                      std::pair("num_shares", &JoinInfo::num_shares));
+    return std::make_tuple(std::pair("configuration", &JoinInfo::configuration), std::pair("fingerprint", &JoinInfo::fingerprint),
+                           std::pair("num_shares", &JoinInfo::num_shares));
   }
 };
 
@@ -92,14 +94,14 @@ struct JoinInfo {
 struct WorkerNumber {
   static constexpr const char *kKey = "do", *kType = "be";
   int worker = 0;
-  static constexpr auto fields() { return std::tuple(std::pair("worker", &WorkerNumber::worker)); }
+  static constexpr auto fields() { return std::make_tuple(std::pair("worker", &WorkerNumber::worker)); }
 };
 
 /// Answer to Hello.
 struct Welcome {
   static constexpr const char *kKey = "do", *kType = "meet";
   std::string slot;  ///< Address of shared memory for the two (packed_tensors.h); "" if there is none.
-  static constexpr auto fields() { return std::tuple(std::pair("slot", &Welcome::slot)); }
+  static constexpr auto fields() { return std::make_tuple(std::pair("slot", &Welcome::slot)); }
 };
 
 /// A work item. The data are AsyncMode::served_tensors() of one complete version, unless they are in the slot.
@@ -109,8 +111,8 @@ struct WorkOrder {
   int share = 0;
   double learning_rate = 0;
   static constexpr auto fields() {
-    return std::tuple(std::pair("step", &WorkOrder::step), std::pair("share", &WorkOrder::share),
-                      std::pair("learning_rate", &WorkOrder::learning_rate));
+    return std::make_tuple(std::pair("step", &WorkOrder::step), std::pair("share", &WorkOrder::share),
+                           std::pair("learning_rate", &WorkOrder::learning_rate));
   }
 };
 
@@ -118,7 +120,7 @@ struct WorkOrder {
 struct TrainingEnd {
   static constexpr const char *kKey = "do", *kType = "end";
   std::string error;  ///< "" for one that was completed.
-  static constexpr auto fields() { return std::tuple(std::pair("error", &TrainingEnd::error)); }
+  static constexpr auto fields() { return std::make_tuple(std::pair("error", &TrainingEnd::error)); }
 };
 
 // ---- to and from JSON ----

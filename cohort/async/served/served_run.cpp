@@ -201,20 +201,13 @@ void ServedRun::log_summary(int64_t steps, RunReporter& reporter) const {
 
 std::string ServedRun::key() const { return concat("served | ", async_.key_prefix(), num_workers_); }
 
-/// With local steps each worker has its own optimizer; a checkpoint holds that of worker 0, this thread.
-void ServedRun::add_optimizer(std::vector<FlatPiece>& pieces) const {
-  for (FlatPiece& piece : worker_->pieces()) pieces.push_back(std::move(piece));
-}
-
 std::vector<FlatPiece> ServedRun::saved_pieces() const {
-  std::vector<FlatPiece> pieces = (current_ ? *current_ : *snapshot()).pieces;
-  add_optimizer(pieces);
-  return pieces;
+  // With local steps each worker has its own optimizer; a checkpoint holds that of worker 0, this thread.
+  return joined((current_ ? *current_ : *snapshot()).pieces, worker_->pieces());
 }
 
 std::vector<FlatPiece> ServedRun::loaded_pieces() {
-  std::vector<FlatPiece> pieces = async_.load(key());
-  add_optimizer(pieces);
+  std::vector<FlatPiece> pieces = joined(async_.load(key()), worker_->pieces());
   async_.queue.give_all_back();  // Outstanding work is done again, also that of workers that had joined.
   if (const std::string& compress = run_.job.layout.compress; compress != "none" && run_.reports_here())
     log_info(concat("compress=", compress, ": the residuals of the workers are not saved; all begin at zero again"));

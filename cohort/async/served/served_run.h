@@ -67,7 +67,6 @@ class ServedRun {
   void join(const std::string& why);
 
   std::string key() const;
-  void add_optimizer(std::vector<FlatPiece>& pieces) const;
   std::vector<FlatPiece> saved_pieces() const;
   std::vector<FlatPiece> loaded_pieces();
   void after_loading();

@@ -223,8 +223,7 @@ std::vector<FlatPiece> AsyncDriver::saved_pieces() {
     const at::Tensor bytes = packed(workers_[i].assignment->tensors);
     pieces.push_back({concat("async/worker/", i), bytes, {bytes.numel()}, 0});
   }
-  for (FlatPiece& piece : optimizers()) pieces.push_back(std::move(piece));
-  return pieces;
+  return joined(std::move(pieces), optimizers());
 }
 
 Json AsyncDriver::assignments_state() const {
@@ -308,8 +307,7 @@ std::vector<FlatPiece> AsyncDriver::loaded_pieces(const Json& state, const std::
     workers_[row[0].get<size_t>()].pushed_since = row[1].get<double>();
   }
   quorum_->gate.restore(static_cast<int>(handed_over.size()), fields.number("complete_since"));
-  for (FlatPiece& piece : optimizers()) pieces.push_back(std::move(piece));
-  return pieces;
+  return joined(std::move(pieces), optimizers());
 }
 
 void AsyncDriver::loaded() {

@@ -34,10 +34,6 @@ class CountedMode : public AsyncMode {
   int64_t push_bytes() const override { return conditions_.push_bytes; }
 
   std::vector<at::Tensor> served_tensors() const override { return {}; }
-  std::vector<at::Tensor> empty_push() const override { return {}; }
-  size_t num_optional() const override { return 0; }
-  void copy_to_module() override {}
-  int64_t bytes_in_flight() const override { return 0; }
   std::vector<FlatPiece> saved_pieces() override { return {}; }
   Json state() const override { return nullptr; }
   std::vector<FlatPiece> loaded_pieces(const Json& /*state*/, const std::string& /*where*/) override { return {}; }

@@ -130,8 +130,7 @@ std::vector<FlatPiece> VirtualTraining::saved_pieces() {
   state["workers"] = driver_->state();
   std::vector<FlatPiece> pieces = async_.model->saved_pieces();
   pieces.push_back(async_state_piece(state));
-  for (FlatPiece& piece : driver_->saved_pieces()) pieces.push_back(std::move(piece));
-  return pieces;
+  return joined(std::move(pieces), driver_->saved_pieces());
 }
 
 std::vector<FlatPiece> VirtualTraining::loaded_pieces() {
@@ -139,8 +138,7 @@ std::vector<FlatPiece> VirtualTraining::loaded_pieces() {
   const Json& state = async_.loaded_state();
   if (state.is_null()) return pieces;
   clock_.load(state.value("clock", Json()), async_.loaded_from());
-  for (FlatPiece& piece : driver_->loaded_pieces(state.value("workers", Json()), async_.loaded_from())) pieces.push_back(std::move(piece));
-  return pieces;
+  return joined(std::move(pieces), driver_->loaded_pieces(state.value("workers", Json()), async_.loaded_from()));
 }
 
 void VirtualTraining::after_loading() {

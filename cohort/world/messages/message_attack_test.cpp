@@ -7,7 +7,7 @@
 #include <cstddef>
 
 #include "cohort/world/messages/message.h"
-#include "cohort/world/messages/message_door.h"
+#include "cohort/world/messages/message_listener.h"
 #include "cohort/world/messages/zmq_socket.h"
 #include "tests/support/message_servers.h"
 #include "tests/support/mutation.h"

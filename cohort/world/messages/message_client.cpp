@@ -196,7 +196,7 @@ void MessageClient::connect(double timeout_seconds) {
       state.connection.emplace(*state.context, state.keys, state.options.limits);
       try {
         const Connection::Handshake answer = state.connection->open(address, state.options.name, until);
-        if (answer == Connection::Handshake::kIn) return;
+        if (answer == Connection::Handshake::kAccepted) return;
         refusals += answer == Connection::Handshake::kRefused ? 1 : 0;
       } catch (const Error& error) {
         state.connection.reset();
