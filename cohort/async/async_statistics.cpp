@@ -4,7 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
 
+#include "cohort/async/local_server.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/text.h"
@@ -139,6 +141,25 @@ void AsyncStatistics::load(const Json& state, const std::string& where) {
   most_late_steps_ = late[1];
   bytes_to_workers_ = bytes[0];
   bytes_to_server_ = bytes[1];
+}
+
+AppliedPush apply_push(AsyncMode& mode, Assignment& push, const StepNumbers& numbers, AsyncStatistics& statistics, Tickets& queue) {
+  const PushOutcome outcome = mode.push(push, numbers);
+  statistics.add_push(push.worker, push.item, outcome);
+  queue.finish(push.item);
+  return {push.item, push.loss, outcome};
+}
+
+AppliedPush merge_pushes(LocalServer& server, std::vector<Assignment*>& pushes, AsyncStatistics& statistics, Tickets& queue) {
+  std::sort(pushes.begin(), pushes.end(), [](const Assignment* a, const Assignment* b) {
+    return std::pair(a->item.share, a->item.step) < std::pair(b->item.share, b->item.step);
+  });
+  const std::vector<PushOutcome> outcomes = server.merge(pushes);
+  for (size_t i = 0; i < pushes.size(); ++i) {
+    statistics.add_push(pushes[i]->worker, pushes[i]->item, outcomes[i]);
+    queue.finish(pushes[i]->item);
+  }
+  return combined_push(pushes);
 }
 
 }  // namespace cohort

@@ -40,4 +40,11 @@ class AsyncStatistics {
   int64_t bytes_to_workers_ = 0, bytes_to_server_ = 0;
 };
 
+class LocalServer;
+
+/// Applies a push that has arrived, and finishes its item.
+AppliedPush apply_push(AsyncMode& mode, Assignment& push, const StepNumbers& numbers, AsyncStatistics& statistics, Tickets& queue);
+/// Merges the pushes of a round in the order of their shares and steps, into which it sorts them, as one push of all their samples.
+AppliedPush merge_pushes(LocalServer& server, std::vector<Assignment*>& pushes, AsyncStatistics& statistics, Tickets& queue);
+
 }  // namespace cohort

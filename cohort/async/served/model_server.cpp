@@ -32,14 +32,19 @@ std::string disconnect_reason(const PeerEvent& event) {
 
 }  // namespace
 
-ModelServer::ModelServer(ServerContext context, MessageServer server)
-    : context_(std::move(context)), server_(std::move(server)), num_worker_numbers_(context_.statistics.num_workers()) {}
+ModelServer::ModelServer(AsyncTraining& training, ModelServerOptions options, MessageServer server)
+    : training_(training),
+      mode_(*training.mode),
+      options_(std::move(options)),
+      server_(std::move(server)),
+      num_worker_numbers_(training.statistics.num_workers()),
+      gate_(std::max(1, training.sync.quorum), training.sync.grace_seconds) {}
 
 // ---- messages ----
 
 void ModelServer::poll(double timeout_seconds) {
-  if (context_.rounds) finish_round_if_due();
-  const double grace_seconds = std::max(0.0, context_.gate.remaining_seconds(steady_seconds()));
+  if (training_.local_server) finish_round_if_due();
+  const double grace_seconds = std::max(0.0, gate_.remaining_seconds(steady_seconds()));
   const std::optional<PeerEvent> event = server_.poll(std::min(timeout_seconds, grace_seconds));
   if (!event || event->kind == PeerEvent::Kind::kJoined) return;  // A new peer sends Hello next.
   if (event->kind == PeerEvent::Kind::kLost) return event->came_again ? on_reconnect(event->peer, event->name) : on_disconnect(*event);
@@ -80,18 +85,18 @@ void ModelServer::on_message(PeerId peer, const std::string& name, const PeerMes
 }
 
 void ModelServer::on(const Received& received, const JoinQuery& /*query*/) {
-  if (!context_.may_join)
+  if (options_.fingerprint.empty())
     fail(ErrorCode::kBadInput, "this training takes no further workers; start it with ", name_settings("--listen HOST:PORT"));
-  server_.send(received.peer, {.text = encode(JoinInfo{context_.configuration, context_.fingerprint, context_.num_workers})});
+  server_.send(received.peer, {.text = encode(JoinInfo{options_.configuration, options_.fingerprint, options_.num_workers})});
 }
 
 /// A process gets its number only now, so that one that turns out to have other data, or too little memory, never counts as a worker.
 void ModelServer::on(const Received& received, const JoinReady& /*ready*/) {
-  if (!context_.may_join) fail(ErrorCode::kBadInput, "this training takes no further workers");
+  if (options_.fingerprint.empty()) fail(ErrorCode::kBadInput, "this training takes no further workers");
   const int number = num_worker_numbers_++;
   log_info(concat("worker ", number, " joins: ", received.name));
   joining_[received.peer] = number;
-  context_.statistics.worker(number);  // Counts from now on, even if it ends before its first push.
+  training_.statistics.worker(number);  // Counts from now on, even if it ends before its first push.
   server_.send(received.peer, {.text = encode(WorkerNumber{number})});
 }
 
@@ -99,7 +104,7 @@ void ModelServer::on(const Received& received, const Hello& hello) {
   const int number = hello.worker;
   if (number >= num_worker_numbers_) fail(ErrorCode::kBadInput, "there are the workers 0 to ", num_worker_numbers_ - 1);
   ever_connected_.insert(number);
-  if (hello.configuration != context_.configuration)
+  if (hello.configuration != options_.configuration)
     fail(ErrorCode::kBadInput, "worker ", number,
          " was started with another configuration; start all ranks with the same options and config.toml");
   for (const auto& [other, worker] : std::map<PeerId, int>(workers_))
@@ -108,7 +113,7 @@ void ModelServer::on(const Received& received, const Hello& hello) {
   if (lost_.erase(number) > 0) log_info(concat("worker ", number, " is back"));
   workers_[received.peer] = number;
   Slot& slot = slots_[received.peer];
-  slot.memory = WorkerSlot::make(context_.mode.served_tensors(), context_.mode.empty_push());
+  slot.memory = WorkerSlot::make(mode_.served_tensors(), mode_.empty_push());
   server_.send(received.peer, {.text = encode(Welcome{slot.memory.address()})});
 }
 
@@ -127,18 +132,18 @@ void ModelServer::on(const Received& received, const WorkDone& done) {
     fail(ErrorCode::kBadInput, received.name, " pushed share ", done.share, " of step ", done.step + 1, ", which it does not have");
   const int worker = workers_.at(received.peer);
   const Slot& slot = slots_.at(received.peer);
-  ReceivedPush push{received.peer, worker, found->second, done.computing_seconds};
-  push.assignment.tensors = receive_push(slot.is_used ? &slot.memory : nullptr, context_.mode.empty_push(), received.data, done.missing,
-                                         context_.mode.num_optional(), received.name);
+  ReceivedPush push{found->second, done.computing_seconds};
+  push.assignment.tensors = receive_push(slot.is_used ? &slot.memory : nullptr, mode_.empty_push(), received.data, done.missing,
+                                         mode_.num_optional(), received.name);
   push.assignment.loss = done.loss;
   assigned_.erase(found);
-  context_.statistics.add_seconds(worker, {.computing_seconds = done.computing_seconds,
-                                           .waiting_seconds = done.waiting_seconds,
-                                           .moving_seconds = done.moving_seconds,
-                                           .pushing_seconds = done.pushing_seconds});
-  context_.statistics.add_bytes(0, packed_bytes(push.assignment.tensors));
-  if (context_.rounds) add_to_round(std::move(push));
-  else if (context_.most_ahead == 0) add_to_step(push);
+  training_.statistics.add_seconds(worker, {.computing_seconds = done.computing_seconds,
+                                            .waiting_seconds = done.waiting_seconds,
+                                            .moving_seconds = done.moving_seconds,
+                                            .pushing_seconds = done.pushing_seconds});
+  training_.statistics.add_bytes(0, packed_bytes(push.assignment.tensors));
+  if (training_.local_server) add_to_round(std::move(push));
+  else if (training_.most_ahead() == 0) add_to_step(push);
   else apply(std::move(push));
   assign_work();
   release_if_finished(received.peer);
@@ -162,7 +167,7 @@ void ModelServer::on_reconnect(PeerId peer, const std::string& name) {
   if (!released) return;
   reconnecting_[name] = released->worker;
   log_warning(concat("worker ", released->worker, " comes again by another connection after ",
-                     context_.statistics.pushes_text(released->worker), released->had_item ? "; its work item goes to another" : ""));
+                     training_.statistics.pushes_text(released->worker), released->had_item ? "; its work item goes to another" : ""));
   assign_work();
 }
 
@@ -188,7 +193,7 @@ void ModelServer::assign_work() {
   };
   for (auto found = next(); !is_paused_ && found != idle_.end(); found = next()) {
     const PeerId peer = *found;
-    const std::optional<Ticket> item = context_.queue.take(workers_.at(peer), context_.most_ahead);
+    const std::optional<Ticket> item = training_.queue.take(workers_.at(peer), training_.most_ahead());
     if (!item) return;
     idle_.erase(found);
     send_work(peer, *item);
@@ -196,25 +201,22 @@ void ModelServer::assign_work() {
 }
 
 void ModelServer::send_work(PeerId peer, const Ticket& item) {
-  Assignment assignment{.item = item};
-  context_.mode.pull(assignment);
+  Assignment assignment{.item = item, .worker = workers_.at(peer)};
+  mode_.pull(assignment);
   const Slot& slot = slots_.at(peer);
-  PeerMessage message{.text = encode(WorkOrder{item.step, item.share, context_.numbers().learning_rate})};
-  const std::vector<at::Tensor> served = context_.mode.served_tensors();
+  PeerMessage message{.text = encode(WorkOrder{item.step, item.share, training_.numbers().learning_rate})};
+  const std::vector<at::Tensor> served = mode_.served_tensors();
   if (slot.is_used) copy_tensors(slot.memory.down(), served);
   else message.data = packed_text(served);
-  context_.statistics.add_bytes(packed_bytes(served), 0);
+  training_.statistics.add_bytes(packed_bytes(served), 0);
   assigned_.emplace(peer, std::move(assignment));
   server_.send(peer, std::move(message));  // If the peer is lost, poll() reports it.
 }
 
 void ModelServer::apply(ReceivedPush push) {
   const double began = steady_seconds();
-  Assignment& assignment = push.assignment;
-  const PushOutcome outcome = context_.mode.push(assignment, context_.numbers());
-  context_.statistics.add_push(push.worker, assignment.item, outcome);
-  context_.queue.finish(assignment.item);
-  context_.applied({{assignment.item, assignment.loss, outcome}, steady_seconds() - began, push.computing_seconds});
+  const AppliedPush applied = apply_push(mode_, push.assignment, training_.numbers(), training_.statistics, training_.queue);
+  options_.applied({applied, steady_seconds() - began, push.computing_seconds});
 }
 
 /// With stale:0 the pushes of a step are applied together in the order of their shares, so that all are computed on the version with which
@@ -234,39 +236,33 @@ void ModelServer::add_to_step(const ReceivedPush& push) {
 void ModelServer::add_to_round(ReceivedPush push) {
   for (at::Tensor& tensor : push.assignment.tensors) tensor = tensor.clone();  // The slot may go away with its worker.
   pending_.push_back(std::move(push));
-  context_.gate.add(steady_seconds());
+  gate_.add(steady_seconds());
   finish_round_if_due();
 }
 
 /// The exchange of a quorum, as one push of all its samples: an evaluation sees all of it or nothing.
 void ModelServer::finish_round_if_due() {
-  if (!context_.gate.is_open(steady_seconds(), others_pending())) return;
+  if (!gate_.is_open(steady_seconds(), others_pending())) return;
   const double began = steady_seconds();
   std::vector<ReceivedPush> round = std::exchange(pending_, {});
-  context_.gate.clear();
-  const auto order = [](const ReceivedPush& each) { return std::pair(each.assignment.item.share, each.assignment.item.step); };
-  std::sort(round.begin(), round.end(), [&](const ReceivedPush& a, const ReceivedPush& b) { return order(a) < order(b); });
+  gate_.clear();
   std::vector<Assignment*> pushes;
   for (ReceivedPush& each : round) pushes.push_back(&each.assignment);
-  const std::vector<PushOutcome> outcomes = context_.rounds->merge(pushes);
-  ServedPush push{combined_push(pushes)};
-  for (size_t i = 0; i < round.size(); ++i) {
-    context_.statistics.add_push(round[i].worker, pushes[i]->item, outcomes[i]);
-    context_.queue.finish(pushes[i]->item);
-    push.computing_seconds += round[i].computing_seconds;
-  }
+  ServedPush push{merge_pushes(*training_.local_server, pushes, training_.statistics, training_.queue)};
+  for (const ReceivedPush& each : round) push.computing_seconds += each.computing_seconds;
   push.push_seconds = steady_seconds() - began;
-  context_.applied(push);
+  options_.applied(push);
   assign_work();
 }
 
 bool ModelServer::has_pending_push(int worker) const {
-  return context_.rounds && std::any_of(pending_.begin(), pending_.end(), [&](const ReceivedPush& each) { return each.worker == worker; });
+  return training_.local_server &&
+         std::any_of(pending_.begin(), pending_.end(), [&](const ReceivedPush& each) { return each.assignment.worker == worker; });
 }
 
 /// Whether a worker without a pending push has work or will get some, or may still connect.
 bool ModelServer::others_pending() const {
-  const bool has_items = context_.queue.has_next(context_.most_ahead);
+  const bool has_items = training_.queue.has_next(training_.most_ahead());
   for (const auto& [peer, worker] : workers_) {
     if (has_pending_push(worker)) continue;
     const bool is_idle = std::find(idle_.begin(), idle_.end(), peer) != idle_.end();
@@ -276,8 +272,8 @@ bool ModelServer::others_pending() const {
 }
 
 bool ModelServer::others_may_connect() const {
-  for (int worker = 0; worker < context_.num_workers; ++worker)
-    if (!ever_connected_.contains(worker) && context_.may_connect(worker)) return true;
+  for (int worker = 0; worker < options_.num_workers; ++worker)
+    if (!ever_connected_.contains(worker) && options_.may_connect(worker)) return true;
   return false;
 }
 
@@ -292,9 +288,9 @@ std::optional<ModelServer::Released> ModelServer::release(PeerId peer) {
   slots_.erase(peer);
   std::erase(idle_, peer);
   if (const auto assigned = assigned_.find(peer); assigned != assigned_.end()) {
-    context_.queue.give_back(assigned->second.item);
+    training_.queue.give_back(assigned->second.item);
     released.had_item = true;
-    ++context_.statistics.worker(released.worker).lost;
+    ++training_.statistics.worker(released.worker).lost;
     assigned_.erase(assigned);
   }
   leaving_.erase(peer);
@@ -305,9 +301,9 @@ std::optional<ModelServer::Released> ModelServer::release(PeerId peer) {
 void ModelServer::release_if_finished(PeerId peer) {
   if (!leaving_.contains(peer) || assigned_.contains(peer)) return;
   const int worker = release(peer).value().worker;
-  ++context_.statistics.worker(worker).left;
+  ++training_.statistics.worker(worker).left;
   lost_.insert(worker);
-  log_info(concat("worker ", worker, " has left after ", context_.statistics.pushes_text(worker), "; the training goes on with ",
+  log_info(concat("worker ", worker, " has left after ", training_.statistics.pushes_text(worker), "; the training goes on with ",
                   num_workers_text()));
   server_.send(peer, {.text = encode(TrainingEnd{})});
   server_.dismiss(peer, "goodbye");
@@ -320,8 +316,8 @@ void ModelServer::lose(PeerId peer, const std::string& why) {
 
 void ModelServer::report_lost(const Released& lost, const std::string& why) {
   lost_.insert(lost.worker);
-  ++context_.statistics.worker(lost.worker).deaths;
-  log_warning(concat("worker ", lost.worker, " is lost after ", context_.statistics.pushes_text(lost.worker), ": ", why,
+  ++training_.statistics.worker(lost.worker).deaths;
+  log_warning(concat("worker ", lost.worker, " is lost after ", training_.statistics.pushes_text(lost.worker), ": ", why,
                      lost.had_item ? "; its work item goes to another" : "", "; the training goes on with ", num_workers_text()));
   assign_work();
 }
@@ -351,7 +347,7 @@ void ModelServer::end(const std::string& why) {
       server_.dismiss(event->peer, error.what());
     }
   }
-  for (int worker = 0; worker < context_.num_workers && why.empty(); ++worker)
+  for (int worker = 0; worker < options_.num_workers && why.empty(); ++worker)
     if (!ever_connected_.contains(worker)) log_warning(concat("worker ", worker, " never came: the others did its part"));
 }
 

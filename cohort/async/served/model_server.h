@@ -10,12 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/async/async_mode.h"
-#include "cohort/async/async_statistics.h"
-#include "cohort/async/local_server.h"
+#include "cohort/async/async_training.h"
 #include "cohort/async/packed_tensors.h"
 #include "cohort/base/text/json_fwd.h"
-#include "cohort/data/tickets.h"
 #include "cohort/world/messages/message_server.h"
 
 namespace cohort {
@@ -33,27 +30,19 @@ struct ServedPush : AppliedPush {
   double push_seconds = 0, computing_seconds = 0;
 };
 
-/// What the server needs of the training; owned by the caller.
-struct ServerContext {
-  AsyncMode& mode;
-  Tickets& queue;
-  AsyncStatistics& statistics;
-  std::function<StepNumbers()> numbers;            ///< Learning rate and clipping of the current step.
+struct ModelServerOptions {
   std::function<void(const ServedPush&)> applied;  ///< Called after each push.
   std::string configuration;                       ///< Workers must have been started with the same.
-  int64_t most_ahead = -1;                         ///< Staleness bound in steps; see Tickets::take().
-  std::string fingerprint;                         ///< Of the data, for processes that join.
-  bool may_join = false;                           ///< Accept further workers, with the next numbers.
+  std::string fingerprint;                         ///< Of the data, for processes that join; "": none may.
   int num_workers = 1;
   std::function<bool(int worker)> may_connect;  ///< True if a worker that has not connected may still do so.
-  LocalServer* rounds = nullptr;                ///< `mode`, if pushes are merged in rounds of a quorum or more,
-  QuorumGate gate{1, 0};                        ///< when this is open.
 };
 
 /// One thread at a time.
 class ModelServer {
  public:
-  ModelServer(ServerContext context, MessageServer server);
+  /// `training` must outlive it.
+  ModelServer(AsyncTraining& training, ModelServerOptions options, MessageServer server);
 
   /// Handles the next event, waiting at most `timeout_seconds`. Error(kFailed) if a worker reports that the training itself failed, such as
   /// by a loss that is not finite; a worker that fails otherwise is lost.
@@ -68,8 +57,6 @@ class ModelServer {
 
  private:
   struct ReceivedPush {
-    PeerId peer = 0;
-    int worker = 0;
     Assignment assignment;
     double computing_seconds = 0;
   };
@@ -114,7 +101,9 @@ class ModelServer {
   void report_lost(const Released& lost, const std::string& why);
   std::string num_workers_text() const;
 
-  ServerContext context_;
+  AsyncTraining& training_;
+  AsyncMode& mode_;
+  ModelServerOptions options_;
   MessageServer server_;
   struct Slot {
     WorkerSlot memory;
@@ -131,6 +120,7 @@ class ModelServer {
   std::map<std::string, int> reconnecting_;  // By name, workers whose new connection has not sent Hello yet.
   std::map<PeerId, int> joining_;            // Numbers of joining workers, by the connection over which they were given.
   int num_worker_numbers_;                   // Numbers given out.
+  QuorumGate gate_;
   bool is_paused_ = false;
 };
 

@@ -56,19 +56,12 @@ void ServedRun::serve(MessageServer messages, const std::string& configuration) 
   std::optional<ModelServer> server;
   std::string reason;
   try {
-    server.emplace(ServerContext{.mode = *async_.mode,
-                                 .queue = async_.queue,
-                                 .statistics = async_.statistics,
-                                 .numbers = [this] { return async_.numbers(); },
-                                 .applied = [this](const ServedPush& push) { on_applied(push); },
-                                 .configuration = configuration,
-                                 .most_ahead = async_.most_ahead(),
-                                 .fingerprint = fingerprint_,
-                                 .may_join = !fingerprint_.empty(),
-                                 .num_workers = num_workers_,
-                                 .may_connect = may_connect_,
-                                 .rounds = async_.local_server,
-                                 .gate = QuorumGate(std::max(1, async_.sync.quorum), async_.sync.grace_seconds)},
+    server.emplace(async_,
+                   ModelServerOptions{.applied = [this](const ServedPush& push) { on_applied(push); },
+                                      .configuration = configuration,
+                                      .fingerprint = fingerprint_,
+                                      .num_workers = num_workers_,
+                                      .may_connect = may_connect_},
                    std::move(messages));
     while (!is_over_ && !stop_serving_) {
       server->poll(kServePollSeconds);

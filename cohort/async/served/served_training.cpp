@@ -44,8 +44,8 @@ namespace cohort {
 namespace {
 
 constexpr const char* kEndpointKey = "train/endpoint";
-constexpr size_t kMaxUnauthenticated = 32; ///< Few, so that files and checkpoints have descriptors left.
-constexpr double kHeartbeatSeconds = 2;  ///< A suspended worker is lost after three of them.
+constexpr size_t kMaxUnauthenticated = 32;  ///< Few, so that files and checkpoints have descriptors left.
+constexpr double kHeartbeatSeconds = 2;     ///< A suspended worker is lost after three of them.
 
 /// The configuration that all ranks must share: without rank 0's folder and listening address.
 std::string shared_configuration(const Config& config) {
@@ -57,7 +57,8 @@ std::string shared_configuration(const Config& config) {
 
 /// Limits for messages that carry the tensors of `pull_buffers`.
 MessageLimits limits_for(const std::vector<at::Tensor>& pull_buffers, double timeout_seconds) {
-  MessageLimits limits{.max_unauthenticated = kMaxUnauthenticated, .silence_seconds = timeout_seconds, .heartbeat_seconds = kHeartbeatSeconds};
+  MessageLimits limits{
+      .max_unauthenticated = kMaxUnauthenticated, .silence_seconds = timeout_seconds, .heartbeat_seconds = kHeartbeatSeconds};
   const size_t bytes = static_cast<size_t>(packed_bytes(pull_buffers)) + (size_t{1} << 20);
   limits.max_message_bytes = std::max(limits.max_message_bytes, bytes);
   limits.max_waiting_bytes = std::max(limits.max_waiting_bytes, 2 * bytes);

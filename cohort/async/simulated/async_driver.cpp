@@ -123,13 +123,11 @@ std::optional<AppliedPush> AsyncDriver::on_push(int worker) {
   }
   Assignment assignment = *std::exchange(own.assignment, std::nullopt);
   const double began = steady_seconds();
-  const PushOutcome outcome = context_.mode->push(assignment, context_.numbers());
+  const AppliedPush push = apply_push(*context_.mode, assignment, context_.numbers(), context_.statistics, context_.queue);
   push_seconds_ += steady_seconds() - began;
-  context_.statistics.add_push(worker, assignment.item, outcome);
-  context_.queue.finish(assignment.item);
   wake();  // Workers that were idle before come first.
   context_.clock.schedule(0, kIdle, worker);
-  return AppliedPush{assignment.item, assignment.loss, outcome};
+  return push;
 }
 
 void AsyncDriver::on_death(int worker) {
@@ -177,26 +175,17 @@ bool AsyncDriver::others_pending() const {
 /// The exchange of a quorum.
 AppliedPush AsyncDriver::merge() {
   const double began = steady_seconds();
-  std::vector<int> merged;
-  for (int worker = 0; worker < context_.spec.workers; ++worker)
-    if (worker_at(worker).pushed_since) merged.push_back(worker);
-  const auto order = [&](int worker) {
-    const Ticket& item = worker_at(worker).assignment->item;
-    return std::pair(item.share, item.step);
-  };
-  std::sort(merged.begin(), merged.end(), [&](int a, int b) { return order(a) < order(b); });
   std::vector<Assignment*> pushes;
-  for (const int worker : merged) pushes.push_back(&*worker_at(worker).assignment);
-  const std::vector<PushOutcome> outcomes = quorum_->server.merge(pushes);
-  const AppliedPush push = combined_push(pushes);
-  for (size_t i = 0; i < merged.size(); ++i) {
-    Worker& own = worker_at(merged[i]);
-    context_.statistics.add_push(merged[i], pushes[i]->item, outcomes[i]);
-    context_.statistics.worker(merged[i]).waiting_seconds += context_.clock.now() - *own.pushed_since;
-    context_.queue.finish(pushes[i]->item);
+  for (Worker& worker : workers_)
+    if (worker.pushed_since) pushes.push_back(&*worker.assignment);
+  const AppliedPush push = merge_pushes(quorum_->server, pushes, context_.statistics, context_.queue);
+  for (const Assignment* const merged : pushes) {
+    const int worker = merged->worker;
+    Worker& own = worker_at(worker);
+    context_.statistics.worker(worker).waiting_seconds += context_.clock.now() - *own.pushed_since;
     own.pushed_since.reset();
     own.assignment.reset();
-    if (own.is_alive) context_.clock.schedule(0, kIdle, merged[i]);
+    if (own.is_alive) context_.clock.schedule(0, kIdle, worker);
   }
   quorum_->gate.clear();
   push_seconds_ += steady_seconds() - began;
