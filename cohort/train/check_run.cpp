@@ -68,7 +68,7 @@ void check_virtual(const Job& job) {
   if (spec.workers > job.config.global_batch)
     fail(ErrorCode::kBadInput, name_settings("--virtual workers="), spec.workers, name_settings(" with --global-batch "),
          job.config.global_batch,
-         name_settings(": a step is cut into as many tickets as there are workers, each of a sample at least; use --global-batch "),
+         name_settings(": a step is cut into as many work items as there are workers, each of a sample at least; use --global-batch "),
          spec.workers, " or more, or fewer workers");
 }
 
