@@ -125,7 +125,7 @@ TEST_CASE("a worker of a quorum hands over how far its own optimizer took it fro
     worker.begin();
     const double base = weight;
     for (const double gradient : {1.0, 3.0}) {
-      // Of half of the batch: the loss of a ticket, and so its gradient, is its part of the step's.
+      // Half of the batch: the loss and gradient of a work item are its contribution to the step's.
       worker.step(ticket_of(0, 2), {.loss = 0.5 * gradient, .gradients = {at::full({3, 2}, 0.5 * gradient)}, .buffers = {}},
                   {.learning_rate = 0.25});
       velocity = 0.5 * velocity + gradient;

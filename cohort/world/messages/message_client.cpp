@@ -49,9 +49,52 @@ class Connection {
 
   enum class Handshake { kAccepted, kNoAnswer, kRefused };
   /// Error(kEnvironment) with the reason if the server rejects this client.
-  Handshake open(const std::string& address, const std::string& name, Clock::time_point deadline);
+  Handshake open(const std::string& address, const std::string& name, Clock::time_point deadline) {
+    socket_.connect(address);
+    bool has_sent_hello = false;
+    for (;;) {
+      process_events();
+      if (is_authenticated_ && !has_failed_ && !has_sent_hello) {
+        ZmqPart hello{std::string_view(note_frame(MessageFrameKind::kHello, name))};
+        has_sent_hello = send(hello);
+      }
+      ZmqPart part;
+      if (has_sent_hello && receive(part)) {
+        const MessageFrame frame = parse_frame(part.bytes());
+        if (frame.kind == MessageFrameKind::kWelcome) return Handshake::kAccepted;
+        fail(ErrorCode::kEnvironment,
+             "it says: ", frame.kind == MessageFrameKind::kGoAway ? printable(std::string(frame.payload)) : "an unknown frame");
+      }
+      if (has_failed_) return is_reached_ ? Handshake::kRefused : Handshake::kNoAnswer;
+      const double left = seconds_until(deadline);
+      if (left <= 0) return Handshake::kNoAnswer;
+      wait(ZMQ_POLLIN, left);
+    }
+  }
 
-  void process_events();
+  void process_events() {
+    while (const auto event = monitor_.next()) {
+      switch (event->kind) {
+        case ZMQ_EVENT_CONNECTED:
+          is_reached_ = true;
+          break;
+        case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+          is_authenticated_ = true;
+          break;
+        case ZMQ_EVENT_DISCONNECTED:
+          has_ended_ = has_failed_ = true;
+          ended_at_ = Clock::now();
+          break;
+        // libzmq delivers what it received before it schedules the reconnect.
+        case ZMQ_EVENT_CONNECT_RETRIED:
+          is_flushed_ = has_failed_ = true;
+          break;
+        default:
+          has_failed_ = true;
+      }
+    }
+  }
+
   bool has_ended() const { return has_ended_; }
   /// Everything delivered before the end can be read now.
   bool is_flushed() const { return has_ended_ && (is_flushed_ || seconds_since(ended_at_) > kMaxFlushSeconds); }
@@ -71,52 +114,6 @@ class Connection {
   bool has_ended_ = false, is_flushed_ = false;
   Clock::time_point ended_at_{};
 };
-
-void Connection::process_events() {
-  while (const auto event = monitor_.next()) {
-    switch (event->kind) {
-      case ZMQ_EVENT_CONNECTED:
-        is_reached_ = true;
-        break;
-      case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
-        is_authenticated_ = true;
-        break;
-      case ZMQ_EVENT_DISCONNECTED:
-        has_ended_ = has_failed_ = true;
-        ended_at_ = Clock::now();
-        break;
-      // libzmq delivers what it received before it schedules the reconnect.
-      case ZMQ_EVENT_CONNECT_RETRIED:
-        is_flushed_ = has_failed_ = true;
-        break;
-      default:
-        has_failed_ = true;
-    }
-  }
-}
-
-Connection::Handshake Connection::open(const std::string& address, const std::string& name, Clock::time_point deadline) {
-  socket_.connect(address);
-  bool has_sent_hello = false;
-  for (;;) {
-    process_events();
-    if (is_authenticated_ && !has_failed_ && !has_sent_hello) {
-      ZmqPart hello{std::string_view(note_frame(MessageFrameKind::kHello, name))};
-      has_sent_hello = send(hello);
-    }
-    ZmqPart part;
-    if (has_sent_hello && receive(part)) {
-      const MessageFrame frame = parse_frame(part.bytes());
-      if (frame.kind == MessageFrameKind::kWelcome) return Handshake::kAccepted;
-      fail(ErrorCode::kEnvironment,
-           "it says: ", frame.kind == MessageFrameKind::kGoAway ? printable(std::string(frame.payload)) : "an unknown frame");
-    }
-    if (has_failed_) return is_reached_ ? Handshake::kRefused : Handshake::kNoAnswer;
-    const double left = seconds_until(deadline);
-    if (left <= 0) return Handshake::kNoAnswer;
-    wait(ZMQ_POLLIN, left);
-  }
-}
 
 }  // namespace
 
