@@ -16,7 +16,6 @@
 #include "cohort/async/served/served_messages.h"
 #include "cohort/async/served/served_run.h"
 #include "cohort/async/served/served_worker.h"
-#include "cohort/async/simulated/clock_only.h"
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/system/machine.h"
@@ -108,15 +107,18 @@ TrainResult serve_all(const Job& job, const DataSet& data, const World& world, S
     const int pid = status ? status[worker].pid.load() : 0;
     return pid == 0 || std::string("RSD").find(process_state(pid)) != std::string::npos;
   };
-  ServedRun served(run, world.size, may_connect);
-  if (!job.config.listen.empty()) served.let_join(data_fingerprint(data));
-  RunSaver saver(run);
-  begin_run(run);
-  RunReporter reporter(run, saver, clock_only_pace);
-  const MessageLimits limits = limits_for(served.served_tensors(), job.config.timeout);
-  MessageServer server(std::move(*meeting.listener), limits);
-  return served.train(std::move(server), make_client({meeting.endpoint, meeting.secret, "rank 0"}, limits),
-                      shared_configuration(job.config), saver, reporter);
+  const auto connect = [&](const std::vector<at::Tensor>& tensors) {
+    const MessageLimits limits = limits_for(tensors, job.config.timeout);
+    return std::pair(MessageServer(std::move(*meeting.listener), limits),
+                     make_client({meeting.endpoint, meeting.secret, "rank 0"}, limits));
+  };
+  return serve_run(run,
+                   {.applied = {},
+                    .configuration = shared_configuration(job.config),
+                    .fingerprint = job.config.listen.empty() ? "" : data_fingerprint(data),
+                    .num_workers = world.size,
+                    .may_connect = may_connect},
+                   connect);
 }
 
 struct WorkerIdentity {
@@ -144,15 +146,14 @@ void run_worker(const Job& job, const DataSet& data, const WorkerIdentity& ident
                                                                    .has_loader = false});
   TicketWork ticket_work(job, *data.train, *model, teacher.get());
   const std::unique_ptr<AsyncWorker> worker = make_async_worker(*model, job);
-  ServedWorker served(*worker, make_compute_function(*worker, queue, ticket_work, job, total_steps),
-                      make_client(endpoint, limits_for(worker->pull_buffers(), job.config.timeout)),
-                      {.worker = identity.worker,
-                       .configuration = identity.configuration,
-                       .injection = injection_for_rank(job.faults, identity.worker),
-                       .timeout_seconds = config.timeout,
-                       .pushed = pushed,
-                       .leaves = leaves});
-  const std::string why = served.run();
+  const std::string why = run_served_worker(*worker, make_compute_function(*worker, queue, ticket_work, job, total_steps),
+                                            make_client(endpoint, limits_for(worker->pull_buffers(), job.config.timeout)),
+                                            {.worker = identity.worker,
+                                             .configuration = identity.configuration,
+                                             .injection = injection_for_rank(job.faults, identity.worker),
+                                             .timeout_seconds = config.timeout,
+                                             .pushed = pushed,
+                                             .leaves = leaves});
   if (!why.empty()) fail(ErrorCode::kEnvironment, "the training was ended: ", why);
 }
 

@@ -4,13 +4,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "cohort/async/async_mode.h"
-#include "cohort/async/packed_tensors.h"
 #include "cohort/async/ticket_work.h"
 #include "cohort/data/tickets.h"
 #include "cohort/job/job.h"
@@ -34,39 +30,10 @@ struct ServedWorkerOptions {
 /// Computes a work item on the version that was pulled.
 using ComputeFunction = std::function<PushData(const WorkOrder&)>;
 
-/// One thread.
-class ServedWorker {
- public:
-  /// `worker` must outlive it.
-  ServedWorker(AsyncWorker& worker, ComputeFunction compute, MessageClient client, ServedWorkerOptions options);
-
-  /// Works until the server ends the training; returns the reason, "" for a completed training or a worker that left. Reconnects if the
-  /// connection breaks and discards the work at hand, which goes to another worker. Error(kEnvironment) if the server is gone. A failure
-  /// here is reported to the server first.
-  std::string run();
-
- private:
-  struct ConnectionLost {};
-  static constexpr double kPollSeconds = 0.05, kReconnectSeconds = 5;
-  template <typename Call>
-  auto with_connection(const Call& call);
-  void connect(double timeout_seconds);
-  void request_work();
-  std::optional<std::string> handle_next_message();
-  std::optional<std::string> final_message();
-  void work(const WorkOrder& order, const std::string& data);
-  bool is_leaving();
-  void report_failure(int code, const std::string& text);
-
-  AsyncWorker& worker_;
-  ComputeFunction compute_;
-  MessageClient client_;
-  ServedWorkerOptions options_;
-  WorkerSlot slot_;  // Of this connection; empty if tensors travel in the messages.
-  int64_t num_pushes_ = 0;
-  bool has_asked_to_leave_ = false;
-  double idle_since_ = 0, last_send_seconds_ = 0;
-};
+/// Works until the server ends the training; returns the reason, "" for a completed training or a worker that left. Reconnects if the
+/// connection breaks and discards the work at hand, which goes to another worker. Error(kEnvironment) if the server is gone. A failure here
+/// is reported to the server first.
+std::string run_served_worker(AsyncWorker& worker, ComputeFunction compute, MessageClient client, ServedWorkerOptions options);
 
 /// Computes with `work`; all arguments must outlive the function. `total_steps`: of the run, for learning rates.
 ComputeFunction make_compute_function(AsyncWorker& worker, const Tickets& queue, TicketWork& work, const Job& job, int64_t total_steps);

@@ -60,10 +60,11 @@ TEST_CASE("served worker: completes an order already on its way when it asks to 
     return PushData{.loss = 1, .tensors = {at::zeros({2}), at::zeros({3})}};
   };
   std::atomic<bool> leaves = false;
-  ServedWorker worker(side, source, MessageClient(server.endpoint, server.secret, {.name = "rank 2"}),
-                      {.worker = 2, .configuration = "same", .timeout_seconds = kPatience, .leaves = [&] { return leaves.load(); }});
   std::string end = "none";
-  std::thread thread([&] { end = worker.run(); });
+  std::thread thread([&] {
+    end = run_served_worker(side, source, MessageClient(server.endpoint, server.secret, {.name = "rank 2"}),
+                            {.worker = 2, .configuration = "same", .timeout_seconds = kPatience, .leaves = [&] { return leaves.load(); }});
+  });
   CHECK(server.next_message().at("is") == "here");
   server.send(encode(Welcome{}));
   CHECK(server.next_message().at("is") == "free");
@@ -80,10 +81,11 @@ TEST_CASE("served worker: completes an order already on its way when it asks to 
 TEST_CASE("served worker: one that asked to leave ends if the server is lost, and does not reconnect") {
   std::optional<FakeServer> server(MessageListener::for_forks());
   TwoTensors side;
-  ServedWorker worker(side, {}, MessageClient(server->endpoint, server->secret, {.name = "rank 2"}),
-                      {.worker = 2, .configuration = "same", .timeout_seconds = kPatience, .leaves = [] { return true; }});
   std::string end = "none";
-  std::thread thread([&] { end = worker.run(); });
+  std::thread thread([&] {
+    end = run_served_worker(side, {}, MessageClient(server->endpoint, server->secret, {.name = "rank 2"}),
+                            {.worker = 2, .configuration = "same", .timeout_seconds = kPatience, .leaves = [] { return true; }});
+  });
   CHECK(server->next_message().at("is") == "here");
   CHECK(server->next_message().at("is") == "leaving");
   server.reset();
@@ -99,12 +101,11 @@ TEST_CASE("served worker: takes a version, pushes its result, and asks again; an
     seen = {side.pull_buffers()[0][0].item<double>(), side.pull_buffers()[1][2].item<double>()};
     return PushData{.loss = 1, .tensors = {at::full({2}, static_cast<double>(order.step)), at::Tensor()}};
   };
-  ServedWorker worker(side, source, MessageClient(server.endpoint, server.secret, {.name = "rank 2"}),
-                      {.worker = 2, .configuration = "same", .timeout_seconds = kPatience});
   std::exception_ptr failure;
   std::thread thread([&] {
     try {
-      worker.run();
+      run_served_worker(side, source, MessageClient(server.endpoint, server.secret, {.name = "rank 2"}),
+                        {.worker = 2, .configuration = "same", .timeout_seconds = kPatience});
     } catch (...) {
       failure = std::current_exception();
     }

@@ -1,5 +1,5 @@
-// Simulates AsyncDriver with a mode that computes nothing. No worker dies here, so synchronous modes need only the time of the slowest
-// worker and an exchange every H steps, without the drivers for them.
+// Simulates asynchronous workers with a mode that computes nothing. No worker dies here, so synchronous modes need only the time of the
+// slowest worker and an exchange every H steps, without the drivers for them.
 #include "cohort/async/simulated/clock_only.h"
 
 #include <algorithm>
@@ -68,22 +68,22 @@ SyncPace asynchronous_pace(const SyncMode& mode, const SyncConditions& condition
   CountedMode counted(conditions);
   AsyncStatistics statistics(conditions.clock.workers);
   const auto full_item = static_cast<double>(queue.ticket_of(0, 0).num_samples());
-  AsyncDriver workers({.spec = conditions.clock,
-                       .clock = clock,
-                       .queue = queue,
-                       .mode = &counted,
-                       .statistics = statistics,
-                       .compute = [](const Ticket&, double) { return TicketResult(); },
-                       .numbers = [] { return StepNumbers(); },
-                       .learning_rate_at = [](int64_t) { return 0.0; },
-                       .item_seconds =
-                           [&](const Ticket& item) {
-                             return conditions.clock.compute_seconds * static_cast<double>(item.num_samples()) / full_item +
-                                    conditions.ticket_seconds;
-                           },
-                       .most_ahead = mode.kind == SyncKind::kStale ? mode.number : -1});
-  workers.begin();
-  while (!queue.all_finished()) workers.run_next();
+  const auto workers = make_async_driver(
+      {.spec = conditions.clock,
+       .clock = clock,
+       .queue = queue,
+       .mode = &counted,
+       .statistics = statistics,
+       .compute = [](const Ticket&, double) { return TicketResult(); },
+       .numbers = [] { return StepNumbers(); },
+       .learning_rate_at = [](int64_t) { return 0.0; },
+       .item_seconds =
+           [&](const Ticket& item) {
+             return conditions.clock.compute_seconds * static_cast<double>(item.num_samples()) / full_item + conditions.ticket_seconds;
+           },
+       .most_ahead = mode.kind == SyncKind::kStale ? mode.number : -1});
+  workers->begin();
+  while (!queue.all_finished()) workers->run_next();
   const AsyncRecord record = statistics.record();
   return {.samples_per_second = static_cast<double>(record.samples) / clock.now(), .mean_late_steps = record.mean_late_steps};
 }

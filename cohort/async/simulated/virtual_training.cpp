@@ -24,12 +24,12 @@ VirtualTraining::VirtualTraining(RunSetup& run)
     run.config.virtual_time = with_compute_seconds(run.config.virtual_time, measured_compute_seconds());
     spec_ = parse_virtual(run.config.virtual_time);
   }
-  if (async_.local) driver_ = std::make_unique<LocalRounds>(driver_context(), *async_.local, async_.sync.number);
-  else if (async_.sync.kind == SyncKind::kStep) driver_ = std::make_unique<StepRounds>(driver_context());
+  if (async_.local) driver_ = make_local_rounds(driver_context(), *async_.local, async_.sync.number);
+  else if (async_.sync.kind == SyncKind::kStep) driver_ = make_step_rounds(driver_context());
   else if (async_.local_server)
-    driver_ = std::make_unique<AsyncDriver>(driver_context(), QuorumPolicy{*run.model, run.job.rule, *async_.local_server,
-                                                                           QuorumGate(async_.sync.quorum, async_.sync.grace_seconds)});
-  else driver_ = std::make_unique<AsyncDriver>(driver_context());
+    driver_ = make_async_driver(driver_context(), QuorumPolicy{*run.model, run.job.rule, *async_.local_server,
+                                                               QuorumGate(async_.sync.quorum, async_.sync.grace_seconds)});
+  else driver_ = make_async_driver(driver_context());
   install_state_callbacks(run, {[this] { return saved_pieces(); }, [this] { return loaded_pieces(); }, [this] { after_loading(); }});
 }
 
