@@ -105,10 +105,10 @@ class ServedRun {
   // ---- the serving thread ----
 
   void serve(MessageServer messages) {
-    std::optional<ModelServer> server;
+    std::unique_ptr<ModelServer> server;
     std::string reason;
     try {
-      server.emplace(async_, options_, std::move(messages));
+      server = make_model_server(async_, options_, std::move(messages));
       while (!is_over_ && !stop_serving_) {
         server->poll(kServePollSeconds);
         const std::lock_guard lock(mutex_);
