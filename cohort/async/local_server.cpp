@@ -232,7 +232,7 @@ int64_t LocalModels::exchanged_bytes(int fragment) const {
 }
 
 void LocalModels::begin_fragment(int fragment, const std::vector<std::optional<int64_t>>& samples) {
-  exchange_ = {.fragment = fragment, .pieces = fragment_pieces(fragment), .weights = {}, .ends_round = fragment + 1 == num_fragments_};
+  exchange_ = {.pieces = fragment_pieces(fragment), .weights = {}, .ends_round = fragment + 1 == num_fragments_};
   for (std::vector<int64_t>& window : windows_)
     for (size_t worker = 0; worker < samples.size(); ++worker) window[worker] += samples[worker].value_or(0);
   std::vector<int64_t>& window = windows_[static_cast<size_t>(fragment)];

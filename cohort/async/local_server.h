@@ -183,7 +183,6 @@ class LocalModels : public AsyncModel {
  private:
   /// The fragment that is trained towards, and each worker's weight in its exchange.
   struct Exchange {
-    int fragment = 0;
     std::vector<FragmentPiece> pieces;
     std::vector<double> weights;
     bool ends_round = true;

@@ -214,8 +214,7 @@ void MessageClient::send(const PeerMessage& message, double timeout_seconds) {
   State& state = *state_;
   const size_t most = state.options.limits.max_message_bytes;
   if (message.num_bytes() > most)
-    fail(ErrorCode::kFailed, "a message of ", message.num_bytes(), " bytes to ", state.options.server_name, ", where ", most,
-         " are the most");
+    fail(ErrorCode::kFailed, "a message of ", message.num_bytes(), " bytes to ", state.options.server_name, " exceeds the limit of ", most);
   const Clock::time_point deadline = deadline_after(timeout_seconds);
   uint64_t offset = 0;
   do {

@@ -407,9 +407,9 @@ bool MessageServer::send(PeerId peer, std::shared_ptr<const PeerMessage> message
   Peer* const found = state_->find(peer);
   if (!found || found->is_closed) return false;
   const size_t bytes = message->num_bytes(), most = state_->limits.max_message_bytes;
-  if (bytes > most) fail(ErrorCode::kFailed, "a message of ", bytes, " bytes to ", found->name, ", where ", most, " are the most");
+  if (bytes > most) fail(ErrorCode::kFailed, "a message of ", bytes, " bytes to ", found->name, " exceeds the limit of ", most);
   if (found->waiting_bytes + bytes > state_->limits.max_waiting_bytes)
-    fail(ErrorCode::kEnvironment, found->name, " does not take what it is sent: ", found->waiting_bytes, " bytes wait for it");
+    fail(ErrorCode::kEnvironment, found->name, " does not receive: ", found->waiting_bytes, " bytes are queued for it");
   found->waiting.push_back(std::move(message));
   found->waiting_bytes += bytes;
   ++state_->num_waiting;
