@@ -77,7 +77,7 @@ std::optional<PeerMessage> MessageAssembly::take(const MessageFrame& piece) {
   if (!has_begun_) {
     if (piece.offset != 0) fail(ErrorCode::kEnvironment, "a piece from the middle of a message that has not begun");
     if (piece.text_bytes + piece.data_bytes > max_bytes_)
-      fail(ErrorCode::kEnvironment, "a message of ", piece.text_bytes + piece.data_bytes, " bytes exceeds the limit of ", max_bytes_);
+      fail(ErrorCode::kEnvironment, "a message of ", piece.text_bytes + piece.data_bytes, " bytes, over the limit of ", max_bytes_);
     has_begun_ = true;
     received_ = 0;
     text_bytes_ = piece.text_bytes;
