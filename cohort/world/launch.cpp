@@ -98,7 +98,7 @@ struct Launched {
 Launched launch(const LaunchOptions& options, bool count_from_start) {
   StatusPage status = StatusPage::create(options.num_ranks);
   const int store_fd = make_store_file();
-  auto supervisor = std::make_unique<Supervisor>(status, options);
+  std::unique_ptr<Supervisor> supervisor = make_supervisor(status, options);
   const pid_t launcher = ::getpid();
   std::fflush(nullptr);  // Otherwise every rank would write buffered output again.
   for (int rank = 0; rank < options.num_ranks; ++rank) {
