@@ -9,7 +9,6 @@
 #include <cstring>
 #include <mutex>
 #include <new>
-#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
@@ -35,25 +34,13 @@ StatusPage StatusPage::open(int fd, int num_ranks) {
   void* map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (map == MAP_FAILED) fail(ErrorCode::kEnvironment, "cannot map the status page (descriptor ", fd, "): ", std::strerror(errno));
   StatusPage page;
-  page.ranks_ = static_cast<RankStatus*>(map);
+  page.ranks_ = {static_cast<RankStatus*>(map), [fd, bytes](RankStatus* ranks) {
+                   ::munmap(ranks, bytes);
+                   ::close(fd);
+                 }};
   page.fd_ = fd;
   page.num_ranks_ = num_ranks;
   return page;
-}
-
-StatusPage::StatusPage(StatusPage&& other) noexcept { *this = std::move(other); }
-
-StatusPage& StatusPage::operator=(StatusPage&& other) noexcept {
-  std::swap(ranks_, other.ranks_);
-  std::swap(fd_, other.fd_);
-  std::swap(num_ranks_, other.num_ranks_);
-  return *this;
-}
-
-StatusPage::~StatusPage() {
-  if (!ranks_) return;
-  ::munmap(ranks_, sizeof(RankStatus) * static_cast<size_t>(num_ranks_));
-  ::close(fd_);
 }
 
 namespace {

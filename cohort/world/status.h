@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace cohort {
@@ -19,7 +20,7 @@ struct RankStatus {
   char message[1996] = {};                      ///< Zero-terminated; complete once error_code is set.
 };
 
-/// Owns the mapping of all ranks' records in an anonymous memory file, which vanishes with its processes.
+/// Owns, with its copies, the mapping of all ranks' records in an anonymous memory file, which vanishes with its processes.
 class StatusPage {
  public:
   StatusPage() = default;
@@ -27,17 +28,14 @@ class StatusPage {
   static StatusPage create(int num_ranks);
   /// Maps the inherited descriptor `fd`, which it then owns.
   static StatusPage open(int fd, int num_ranks);
-  StatusPage(StatusPage&& other) noexcept;
-  StatusPage& operator=(StatusPage&& other) noexcept;
-  ~StatusPage();
 
   explicit operator bool() const { return ranks_ != nullptr; }
-  RankStatus& operator[](int rank) const { return ranks_[rank]; }
+  RankStatus& operator[](int rank) const { return ranks_.get()[rank]; }
   int fd() const { return fd_; }
   int num_ranks() const { return num_ranks_; }
 
  private:
-  RankStatus* ranks_ = nullptr;
+  std::shared_ptr<RankStatus> ranks_;  // Unmaps the page and closes fd_.
   int fd_ = -1;
   int num_ranks_ = 0;
 };
