@@ -35,7 +35,7 @@ struct Toy : torch::nn::Module {
 
 Ticket ticket_of(int64_t begin, int64_t end, int64_t batch) { return {0, 0, {begin, end}, batch}; }
 
-/// As of forward that left the statistic at `mean`.
+/// The result of a forward that left the statistic at `mean`.
 TicketResult result_of(const Toy& toy, double gradient, double mean) {
   return {.loss = 1, .gradients = toy.gradients(gradient), .buffers = {at::full({2}, mean), at::full({}, 1, at::kLong)}};
 }
@@ -43,13 +43,13 @@ TicketResult result_of(const Toy& toy, double gradient, double mean) {
 double value_of(const at::Tensor& tensor) { return tensor.flatten()[0].item<double>(); }
 
 PushOutcome pull_and_push(AsyncMode& mode, const Toy& toy, const Ticket& item, double gradient, double mean, const StepNumbers& numbers) {
-  Assignment work{.item = item};
-  mode.pull(work);
-  mode.prepare_push(work, result_of(toy, gradient, mean), numbers);
-  return mode.push(work, numbers);
+  Assignment assignment{.item = item};
+  mode.pull(assignment);
+  mode.prepare_push(assignment, result_of(toy, gradient, mean), numbers);
+  return mode.push(assignment, numbers);
 }
 
-TEST_CASE("a push of a whole step is the step of the optimizer, bit by bit") {
+TEST_CASE("a push of a whole step equals the step of the optimizer, bit by bit") {
   for (const Kind kind : kKinds) {
     CAPTURE(static_cast<int>(kind));
     UpdateRule rule{.kind = kind, .weight_decay = 0.01};
@@ -65,10 +65,10 @@ TEST_CASE("a push of a whole step is the step of the optimizer, bit by bit") {
   }
 }
 
-TEST_CASE("pushes that make up a step: sgd moves as the step, momentum is what the step leaves, adam counts the same bias") {
+TEST_CASE("pushes that add up to a step: sgd moves as the step does, momentum ends as after the step, adam corrects the same bias") {
   for (const Kind kind : kKinds) {
     CAPTURE(static_cast<int>(kind));
-    const UpdateRule rule{.kind = kind};  // Decay is of weights that have moved: the same to first order only.
+    const UpdateRule rule{.kind = kind};  // Without weight decay, which acts on weights that have moved meanwhile.
     const at::Tensor start = at::randn({100}), mine = start.clone(), theirs = start.clone(), gradient = at::randn({100});
     PushOptimizer pushes(rule, {{"w", mine}});
     ShardOptimizer steps(rule, {{"w", {100}, 0, theirs}});
@@ -86,7 +86,7 @@ TEST_CASE("pushes that make up a step: sgd moves as the step, momentum is what t
   }
 }
 
-TEST_CASE("clipping is of the mean gradient of the push, whatever its part of a step") {
+TEST_CASE("clipping applies to the mean gradient of the push, whatever its weight") {
   for (const double weight : {1.0, 0.25}) {
     const at::Tensor weights = at::full({4}, 1.0);
     PushOptimizer optimizer({}, {{"w", weights}});
@@ -99,17 +99,17 @@ TEST_CASE("clipping is of the mean gradient of the push, whatever its part of a 
 TEST_CASE("a parameter without gradient keeps its value and its state") {
   Toy toy;
   GradientServer server(toy, {.rule = {.kind = Kind::kMomentum, .weight_decay = 0.1}});
-  Assignment work{.item = ticket_of(0, 4, 4)};
-  server.pull(work);
+  Assignment assignment{.item = ticket_of(0, 4, 4)};
+  server.pull(assignment);
   TicketResult result = result_of(toy, 1, 0);
   result.gradients[1] = at::Tensor();
-  server.prepare_push(work, std::move(result), {});
-  server.push(work, {.learning_rate = 1});
+  server.prepare_push(assignment, std::move(result), {});
+  server.push(assignment, {.learning_rate = 1});
   CHECK(value_of(toy.first) != 1);
   CHECK(value_of(toy.second) == 2);
 }
 
-TEST_CASE("running statistics: the mean over the samples of one version, and between the worker's and the server's of a late push") {
+TEST_CASE("running statistics: the mean over the samples of one version; a late push moves them towards the worker's") {
   Toy toy;
   GradientServer server(toy, {.rule = {}, .global_batch = 4});
   const StepNumbers numbers{.learning_rate = 0.1};
@@ -144,7 +144,7 @@ TEST_CASE("staleness is counted in pushes and in steps") {
   CHECK(server.version() == 4);
 }
 
-TEST_CASE("a factor of the rate is that of every push, late or not") {
+TEST_CASE("the rate factor applies to every push, late or not") {
   for (const int num_before : {0, 3}) {
     Toy toy;
     GradientServer server(toy, {.rule = {}, .rate_factor = 0.1, .global_batch = 4});
@@ -194,13 +194,13 @@ TEST_CASE("queue: first in first out or newest, and never more than its capacity
   for (const bool newest : {false, true}) {
     Toy toy;
     ModelQueue queue(toy, {.rule = {}, .global_batch = 4, .capacity = 2, .newest = newest, .replaces = true});
-    std::vector<Assignment> works(4);
-    for (Assignment& work : works) {
-      work.item = ticket_of(0, 4, 4);
-      queue.pull(work);
-      queue.prepare_push(work, result_of(toy, static_cast<double>(&work - works.data()), 1), {.learning_rate = 1});
+    std::vector<Assignment> assignments(4);
+    for (Assignment& assignment : assignments) {
+      assignment.item = ticket_of(0, 4, 4);
+      queue.pull(assignment);
+      queue.prepare_push(assignment, result_of(toy, static_cast<double>(&assignment - assignments.data()), 1), {.learning_rate = 1});
     }
-    for (Assignment& work : works) queue.push(work, {});
+    for (Assignment& assignment : assignments) queue.push(assignment, {});
     CHECK(queue.state()["waiting"].size() == 2);
     Assignment next{.item = ticket_of(0, 4, 4)};
     queue.pull(next);
@@ -209,7 +209,7 @@ TEST_CASE("queue: first in first out or newest, and never more than its capacity
   }
 }
 
-/// Writes a mode's pieces and state, and reads them into another.
+/// Saves a mode's pieces and state, and loads them into another.
 template <typename Mode, typename Options>
 void check_goes_on(const Options& options) {
   Toy toy, again;
@@ -248,7 +248,7 @@ void check_goes_on(const Options& options) {
   CHECK_THROWS_AS(other.loaded_pieces(Json::object(), "test"), Error);
 }
 
-TEST_CASE("modes go on from their state") {
+TEST_CASE("modes continue from their saved state") {
   for (const Kind kind : {Kind::kSgd, Kind::kMomentum, Kind::kAdam}) {
     check_goes_on<GradientServer>(GradientServerOptions{.rule = {.kind = kind}, .global_batch = 4});
     for (const char* compress : {"fp16", "int8"})
@@ -257,7 +257,7 @@ TEST_CASE("modes go on from their state") {
   }
 }
 
-TEST_CASE("packed tensors come back, also empty and undefined ones") {
+TEST_CASE("packed tensors round-trip, also empty and undefined ones") {
   const std::vector<at::Tensor> from{at::randn({3}), at::Tensor(), at::full({2}, 7, at::kLong), at::randn({0})};
   const std::vector<at::Tensor> to{at::ones({3}), at::Tensor(), at::full({2}, 0, at::kLong), at::randn({0})};
   unpack(packed(from), to);
@@ -267,7 +267,7 @@ TEST_CASE("packed tensors come back, also empty and undefined ones") {
   CHECK_THROWS_AS(unpack(packed(from), {at::ones({2})}), Error);
 }
 
-TEST_CASE("accounts: staleness in bins, median and 99th percentile, and a state that comes back") {
+TEST_CASE("async statistics: staleness in bins, median and 99th percentile, and a state that round-trips") {
   AsyncStatistics statistics(3);
   for (int i = 0; i < 100; ++i)
     statistics.add_push(i % 2, ticket_of(0, 2, 4), {.staleness = i < 60 ? i % 2 : i < 98 ? 5 : 40, .late_steps = 1});
@@ -284,7 +284,7 @@ TEST_CASE("accounts: staleness in bins, median and 99th percentile, and a state 
   AsyncStatistics again(3);
   again.load(Json::parse(statistics.state().dump()), "test");
   CHECK(again.state() == statistics.state());
-  Json earlier = statistics.state();  // Of versions with a column more, of dropped pushes, and before that without the last two.
+  Json earlier = statistics.state();  // Earlier versions had a column of dropped pushes, and before that not the last two columns.
   for (Json& row : earlier["workers"]) {
     const Json own = row;
     row = Json::array();

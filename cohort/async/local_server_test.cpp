@@ -11,9 +11,9 @@
 
 namespace cohort {
 
-TEST_CASE("an exchange takes place with a quorum and after the grace time, and at once where nobody else comes") {
+TEST_CASE("an exchange takes place with a quorum after the grace time, and at once if nobody else can push") {
   QuorumGate gate(2, 0.5);
-  CHECK(!gate.is_open(10, false));  // Nobody has handed over.
+  CHECK(!gate.is_open(10, false));  // No pushes.
   gate.add(10);
   CHECK(!gate.is_open(1000, true));
   CHECK(gate.remaining_seconds(1000) > 1e300);
@@ -21,7 +21,7 @@ TEST_CASE("an exchange takes place with a quorum and after the grace time, and a
   gate.add(11);
   CHECK(!gate.is_open(11.25, true));
   CHECK(gate.remaining_seconds(11.25) == 0.25);
-  gate.add(11.25);  // Who comes within the grace time does not lengthen it.
+  gate.add(11.25);  // A push within the grace time does not extend it.
   CHECK(gate.remaining_seconds(11.25) == 0.25);
   CHECK(gate.is_open(11.5, true));
   CHECK(gate.is_open(11.25, false));
@@ -49,7 +49,7 @@ double value_of(const at::Tensor& tensor) { return tensor.flatten()[0].item<doub
 
 Ticket ticket_of(int share, int64_t samples) { return {0, share, {0, samples}, 4}; }
 
-/// What a worker hands over whose weights moved by `change` and whose statistic is `mean`, computed on the newest version.
+/// The push of a worker whose weights moved by `change` and whose statistic is `mean`, computed on the newest version.
 Assignment work_of(LocalServer& server, int share, int64_t samples, double change, double mean) {
   Assignment work{.item = ticket_of(share, samples)};
   server.pull(work);
@@ -81,7 +81,7 @@ TEST_CASE("an exchange of a quorum: changes and buffers by samples, and a late o
   CHECK(push.loss / push.item.weight() == doctest::Approx(1));
 }
 
-TEST_CASE("an exchange of a quorum: diloco's outer step, and a state that comes back") {
+TEST_CASE("an exchange of a quorum: diloco's outer step, and a state that round-trips") {
   const LocalServerOptions options{.outer = OuterOptimizer{0.5, 0.8}, .global_batch = 4};
   Toy toy, again;
   LocalServer server(toy, options), other(again, options);
@@ -117,7 +117,7 @@ TEST_CASE("an exchange of a quorum: diloco's outer step, and a state that comes 
     CHECK_THROWS_AS(other.loaded_pieces(bad, "test"), Error);
 }
 
-TEST_CASE("a worker of a quorum hands over how far its own optimizer took it from where it began") {
+TEST_CASE("a worker of a quorum pushes the change of its weights by its own optimizer") {
   Toy toy;
   LocalWorker worker(toy, {.kind = UpdateRule::Kind::kMomentum, .momentum = 0.5});
   double weight = 1, velocity = 0;
