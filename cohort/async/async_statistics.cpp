@@ -1,8 +1,6 @@
 #include "cohort/async/async_statistics.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <set>
 #include <utility>
 

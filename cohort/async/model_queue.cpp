@@ -13,8 +13,6 @@
 #include "cohort/async/model_queue.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
 #include <map>

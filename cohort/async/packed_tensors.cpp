@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <optional>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/secrets.h"

@@ -1,7 +1,6 @@
 #include "cohort/async/push_optimizer.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
 

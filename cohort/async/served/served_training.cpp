@@ -27,7 +27,6 @@
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/data/sampler.h"
 #include "cohort/data/source/fingerprint.h"
-#include "cohort/job/learning_rate.h"
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/check_run.h"

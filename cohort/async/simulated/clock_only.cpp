@@ -3,8 +3,6 @@
 #include "cohort/async/simulated/clock_only.h"
 
 #include <algorithm>
-#include <cmath>
-#include <memory>
 
 #include "cohort/async/simulated/virtual_driver.h"
 #include "cohort/base/fail.h"
