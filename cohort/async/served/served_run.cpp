@@ -23,7 +23,6 @@
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/initial_model.h"
 #include "cohort/train/loop.h"
-#include "cohort/train/run_folder.h"
 #include "cohort/train/run_reporter.h"
 #include "cohort/train/run_saver.h"
 

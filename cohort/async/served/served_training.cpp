@@ -31,7 +31,6 @@
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/initial_model.h"
-#include "cohort/train/run_folder.h"
 #include "cohort/train/run_setup.h"
 #include "cohort/world/job_token.h"
 #include "cohort/world/process.h"
