@@ -4,7 +4,7 @@
     bench/async_exchange.py [--megabytes 0.1,1,10,50] [--compress none,int8] [--ways memory,messages] [--tickets 60] [--rounds 3] [--json]
 
 `memory`: a worker of rank 0's host, whose versions and gradients go through shared memory. `messages`: a worker with process ids of its own (root needed), as one of another host: it shares no memory with rank 0, and all goes
-over the loopback device, encrypted. One sample a ticket, so that there is little to compute; what is computed is not counted, nor is making the code of compressed gradients, which is a part of it. Of each ticket:
+over the loopback device, encrypted. One sample a work item, so that there is little to compute; what is computed is not counted, nor is making the code of compressed gradients, which is a part of it. Of each work item:
 
     pull    from when the worker asks for work until the version is in its memory: the server has applied what was pushed before it (a pass of plain SGD) by then. What was given to a connection may still be on its way
             when the worker asks, so a slow link's time for a push is in here
@@ -63,7 +63,7 @@ def exchange(options, folder, megabytes, compress, way):
     if way == "memory":
         code, _, err = finish(start([*training, "--steps", options.tickets, "--listen", "127.0.0.1:0"], env=environment), timeout=600)
         worker = 0
-    else:  # Rank 0 makes a ticket now and then, and the other the rest, until it has made enough.
+    else:  # Rank 0 makes a work item now and then, and the other the rest, until it has made enough.
         with Hosts(2, megabits=int(way)) if way.isdigit() else contextlib.nullcontext() as hosts:
             def there(host, words, *isolated):
                 return subprocess.Popen([*(["ip", "netns", "exec", hosts.names[host]] if hosts else []), *isolated, COHORT, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)

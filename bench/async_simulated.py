@@ -4,7 +4,7 @@
     bench/async_simulated.py [--workers 2,3,4] [--factor 4] [--base 8] [--mode async] [--model fc:hidden=256] [--data SPEC] [--global-batch 256] [--steps 200] [--rounds 3] [--json]
 
 For each number of workers, all alike and with the last --factor times slower: a real training (every worker slowed down by --base, so that cores are not what they wait for), then one with --virtual whose computing time is what
-the real workers needed for a ticket, and whose link is as long as their messages took. Neither saw the other's staleness. `share` is the slow (or last) worker's part of all pushes; `apart` the part of the pushes that would have
+the real workers needed for a work item, and whose link is as long as their messages took. Neither saw the other's staleness. `share` is the slow (or last) worker's part of all pushes; `apart` the part of the pushes that would have
 to have another staleness for the two to have the same (total variation; bins of the record). Medians of the rounds.
 """
 import argparse

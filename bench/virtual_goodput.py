@@ -4,7 +4,7 @@
     bench/virtual_goodput.py [--modes step,async,stale:2,queue,diloco:4] [--mtbf 86400,21600,7200] [--workers 64] [--compute 4] [--restart 60] [--checkpoint-every 20] [--steps 300] [--seeds 3] [--json]
 
 Modes, each with every mean lifetime of a worker (seconds) and without deaths: with step a death ends the job, which goes back to its last checkpoint after the restart; with diloco what the worker learnt in its round is lost and nobody
-waits for it; with the others its ticket goes to another. Medians over the seeds, ratios of the same seed; all numbers but the wall clock's are the same on every machine.
+waits for it; with the others its work item goes to another. Medians over the seeds, ratios of the same seed; all numbers but the wall clock's are the same on every machine.
 """
 import argparse
 import json

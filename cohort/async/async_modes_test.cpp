@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/nn/module.h>
 
-#include "cohort/async/accounts.h"
+#include "cohort/async/async_statistics.h"
 #include "cohort/async/gradient_server.h"
 #include "cohort/async/model_queue.h"
 #include "cohort/async/packed_tensors.h"
@@ -35,21 +35,21 @@ struct Toy : torch::nn::Module {
 
 Ticket ticket_of(int64_t begin, int64_t end, int64_t batch) { return {0, 0, {begin, end}, batch}; }
 
-/// As of forward that left the statistic at `mean`.
+/// The result of a forward that left the statistic at `mean`.
 TicketResult result_of(const Toy& toy, double gradient, double mean) {
   return {.loss = 1, .gradients = toy.gradients(gradient), .buffers = {at::full({2}, mean), at::full({}, 1, at::kLong)}};
 }
 
 double value_of(const at::Tensor& tensor) { return tensor.flatten()[0].item<double>(); }
 
-PushOutcome pull_and_push(AsyncMode& mode, const Toy& toy, const Ticket& ticket, double gradient, double mean, const StepNumbers& numbers) {
-  Work work{.ticket = ticket};
-  mode.pull(work);
-  mode.worked(work, result_of(toy, gradient, mean), numbers);
-  return mode.push(work, numbers);
+PushOutcome pull_and_push(AsyncMode& mode, const Toy& toy, const Ticket& item, double gradient, double mean, const StepNumbers& numbers) {
+  Assignment assignment{.item = item};
+  mode.pull(assignment);
+  mode.prepare_push(assignment, result_of(toy, gradient, mean), numbers);
+  return mode.push(assignment, numbers);
 }
 
-TEST_CASE("a push of a whole step is the step of the optimizer, bit by bit") {
+TEST_CASE("a push of a whole step equals the step of the optimizer, bit by bit") {
   for (const Kind kind : kKinds) {
     CAPTURE(static_cast<int>(kind));
     UpdateRule rule{.kind = kind, .weight_decay = 0.01};
@@ -65,10 +65,10 @@ TEST_CASE("a push of a whole step is the step of the optimizer, bit by bit") {
   }
 }
 
-TEST_CASE("pushes that make up a step: sgd moves as the step, momentum is what the step leaves, adam counts the same bias") {
+TEST_CASE("pushes that add up to a step: sgd moves as the step does, momentum ends as after the step, adam corrects the same bias") {
   for (const Kind kind : kKinds) {
     CAPTURE(static_cast<int>(kind));
-    const UpdateRule rule{.kind = kind};  // Decay is of weights that have moved: the same to first order only.
+    const UpdateRule rule{.kind = kind};  // Without weight decay, which acts on weights that have moved meanwhile.
     const at::Tensor start = at::randn({100}), mine = start.clone(), theirs = start.clone(), gradient = at::randn({100});
     PushOptimizer pushes(rule, {{"w", mine}});
     ShardOptimizer steps(rule, {{"w", {100}, 0, theirs}});
@@ -86,7 +86,7 @@ TEST_CASE("pushes that make up a step: sgd moves as the step, momentum is what t
   }
 }
 
-TEST_CASE("clipping is of the mean gradient of the push, whatever its part of a step") {
+TEST_CASE("clipping applies to the mean gradient of the push, whatever its weight") {
   for (const double weight : {1.0, 0.25}) {
     const at::Tensor weights = at::full({4}, 1.0);
     PushOptimizer optimizer({}, {{"w", weights}});
@@ -99,27 +99,27 @@ TEST_CASE("clipping is of the mean gradient of the push, whatever its part of a 
 TEST_CASE("a parameter without gradient keeps its value and its state") {
   Toy toy;
   GradientServer server(toy, {.rule = {.kind = Kind::kMomentum, .weight_decay = 0.1}});
-  Work work{.ticket = ticket_of(0, 4, 4)};
-  server.pull(work);
+  Assignment assignment{.item = ticket_of(0, 4, 4)};
+  server.pull(assignment);
   TicketResult result = result_of(toy, 1, 0);
   result.gradients[1] = at::Tensor();
-  server.worked(work, std::move(result), {});
-  server.push(work, {.learning_rate = 1});
+  server.prepare_push(assignment, std::move(result), {});
+  server.push(assignment, {.learning_rate = 1});
   CHECK(value_of(toy.first) != 1);
   CHECK(value_of(toy.second) == 2);
 }
 
-TEST_CASE("running statistics: the mean over the samples of one version, and between the worker's and the server's of a late push") {
+TEST_CASE("running statistics: the mean over the samples of one version; a late push moves them towards the worker's") {
   Toy toy;
   GradientServer server(toy, {.rule = {}, .global_batch = 4});
   const StepNumbers numbers{.learning_rate = 0.1};
-  std::vector<Work> works;
+  std::vector<Assignment> works;
   for (const auto& [begin, end] : {std::pair(0, 1), std::pair(1, 4), std::pair(0, 2)}) {
-    works.push_back({.ticket = ticket_of(begin, end, 4)});
+    works.push_back({.item = ticket_of(begin, end, 4)});
     server.pull(works.back());
   }
   const double means[] = {20, 30, 0};
-  for (size_t i = 0; i < 3; ++i) server.worked(works[i], result_of(toy, 0.1, means[i]), numbers);
+  for (size_t i = 0; i < 3; ++i) server.prepare_push(works[i], result_of(toy, 0.1, means[i]), numbers);
   CHECK(value_of(toy.mean) == 10);
   server.push(works[0], numbers);
   server.push(works[1], numbers);
@@ -134,9 +134,9 @@ TEST_CASE("running statistics: the mean over the samples of one version, and bet
 TEST_CASE("staleness is counted in pushes and in steps") {
   Toy toy;
   GradientServer server(toy, {.rule = {}, .global_batch = 4});
-  Work late{.ticket = ticket_of(0, 1, 4)};
+  Assignment late{.item = ticket_of(0, 1, 4)};
   server.pull(late);
-  server.worked(late, result_of(toy, 1, 1), {});
+  server.prepare_push(late, result_of(toy, 1, 1), {});
   for (int i = 0; i < 3; ++i) CHECK(pull_and_push(server, toy, ticket_of(0, 2, 4), 1, 1, {}).staleness == 0);
   const PushOutcome outcome = server.push(late, {});
   CHECK(outcome.staleness == 3);
@@ -144,13 +144,13 @@ TEST_CASE("staleness is counted in pushes and in steps") {
   CHECK(server.version() == 4);
 }
 
-TEST_CASE("a factor of the rate is that of every push, late or not") {
+TEST_CASE("the rate factor applies to every push, late or not") {
   for (const int num_before : {0, 3}) {
     Toy toy;
     GradientServer server(toy, {.rule = {}, .rate_factor = 0.1, .global_batch = 4});
-    Work late{.ticket = ticket_of(0, 2, 4)};
+    Assignment late{.item = ticket_of(0, 2, 4)};
     server.pull(late);
-    server.worked(late, result_of(toy, 0.25, 1), {});
+    server.prepare_push(late, result_of(toy, 0.25, 1), {});
     for (int i = 0; i < num_before; ++i) pull_and_push(server, toy, ticket_of(0, 4, 4), 2, 1, {.learning_rate = 0.5});
     const double before = value_of(toy.first);
     CHECK(server.push(late, {.learning_rate = 1}).staleness == num_before);
@@ -168,24 +168,24 @@ TEST_CASE("queue: one worker makes the steps; two merge by samples, or replace")
       pull_and_push(queue, queued, ticket_of(0, 4, 4), 0.3, step, {.learning_rate = 0.1, .clip_norm = 0.5});
       pull_and_push(server, served, ticket_of(0, 4, 4), 0.3, step, {.learning_rate = 0.1, .clip_norm = 0.5});
     }
-    queue.show();
+    queue.copy_to_module();
     CHECK(at::equal(queued.first, served.first));
     CHECK(at::equal(queued.mean, served.mean));
   }
   for (const bool replaces : {false, true}) {
     Toy toy;
     ModelQueue queue(toy, {.rule = {}, .global_batch = 4, .capacity = 2, .replaces = replaces});
-    Work a{.ticket = ticket_of(0, 2, 4)}, b{.ticket = ticket_of(2, 4, 4)};
+    Assignment a{.item = ticket_of(0, 2, 4)}, b{.item = ticket_of(2, 4, 4)};
     queue.pull(a);
-    queue.worked(a, result_of(toy, 0.5, 1), {.learning_rate = 1});  // A mean gradient of 1: the model at 0.
+    queue.prepare_push(a, result_of(toy, 0.5, 1), {.learning_rate = 1});  // A mean gradient of 1: the model at 0.
     queue.pull(b);
-    CHECK(value_of(toy.first) == 1);                              // Both were served the first model.
-    queue.worked(b, result_of(toy, 1, 1), {.learning_rate = 1});  // 2: at -1.
+    CHECK(value_of(toy.first) == 1);                                    // Both were served the first model.
+    queue.prepare_push(b, result_of(toy, 1, 1), {.learning_rate = 1});  // 2: at -1.
     queue.push(a, {});
-    queue.show();
+    queue.copy_to_module();
     CHECK(value_of(toy.first) == doctest::Approx(replaces ? 0 : 0.5));
     CHECK(queue.push(b, {}).staleness == 1);
-    queue.show();
+    queue.copy_to_module();
     CHECK(value_of(toy.first) == doctest::Approx(replaces ? -1 : -0.25));
   }
 }
@@ -194,29 +194,29 @@ TEST_CASE("queue: first in first out or newest, and never more than its capacity
   for (const bool newest : {false, true}) {
     Toy toy;
     ModelQueue queue(toy, {.rule = {}, .global_batch = 4, .capacity = 2, .newest = newest, .replaces = true});
-    std::vector<Work> works(4);
-    for (Work& work : works) {
-      work.ticket = ticket_of(0, 4, 4);
-      queue.pull(work);
-      queue.worked(work, result_of(toy, static_cast<double>(&work - works.data()), 1), {.learning_rate = 1});
+    std::vector<Assignment> assignments(4);
+    for (Assignment& assignment : assignments) {
+      assignment.item = ticket_of(0, 4, 4);
+      queue.pull(assignment);
+      queue.prepare_push(assignment, result_of(toy, static_cast<double>(&assignment - assignments.data()), 1), {.learning_rate = 1});
     }
-    for (Work& work : works) queue.push(work, {});
+    for (Assignment& assignment : assignments) queue.push(assignment, {});
     CHECK(queue.state()["waiting"].size() == 2);
-    Work next{.ticket = ticket_of(0, 4, 4)};
+    Assignment next{.item = ticket_of(0, 4, 4)};
     queue.pull(next);
     CHECK(value_of(toy.first) == (newest ? 1 - 3 : 1 - 2));
     CHECK(next.base_version == (newest ? 4 : 3));
   }
 }
 
-/// Writes a mode's pieces and state, and reads them into another.
+/// Saves a mode's pieces and state, and loads them into another.
 template <typename Mode, typename Options>
 void check_goes_on(const Options& options) {
   Toy toy, again;
   Mode mode(toy, options), other(again, options);
   const StepNumbers numbers{.learning_rate = 0.1};
   for (int i = 0; i < 3; ++i) pull_and_push(mode, toy, ticket_of(0, 2, 4), 0.1 * i, i, numbers);
-  mode.show();
+  mode.copy_to_module();
   const std::vector<FlatPiece> saved = mode.saved_pieces();
   const Json state = Json::parse(mode.state().dump());
   std::vector<FlatPiece> loaded = other.loaded_pieces(state, "test");
@@ -236,7 +236,7 @@ void check_goes_on(const Options& options) {
     pull_and_push(mode, toy, ticket_of(0, 1, 4), 0.2 * i, i, numbers);
     pull_and_push(other, again, ticket_of(0, 1, 4), 0.2 * i, i, numbers);
   }
-  mode.show(), other.show();
+  mode.copy_to_module(), other.copy_to_module();
   CHECK(at::equal(toy.first, again.first));
   CHECK(at::equal(toy.mean, again.mean));
   CHECK(mode.state() == other.state());
@@ -248,7 +248,7 @@ void check_goes_on(const Options& options) {
   CHECK_THROWS_AS(other.loaded_pieces(Json::object(), "test"), Error);
 }
 
-TEST_CASE("modes go on from their state") {
+TEST_CASE("modes continue from their saved state") {
   for (const Kind kind : {Kind::kSgd, Kind::kMomentum, Kind::kAdam}) {
     check_goes_on<GradientServer>(GradientServerOptions{.rule = {.kind = kind}, .global_batch = 4});
     for (const char* compress : {"fp16", "int8"})
@@ -257,7 +257,7 @@ TEST_CASE("modes go on from their state") {
   }
 }
 
-TEST_CASE("packed tensors come back, also empty and undefined ones") {
+TEST_CASE("packed tensors round-trip, also empty and undefined ones") {
   const std::vector<at::Tensor> from{at::randn({3}), at::Tensor(), at::full({2}, 7, at::kLong), at::randn({0})};
   const std::vector<at::Tensor> to{at::ones({3}), at::Tensor(), at::full({2}, 0, at::kLong), at::randn({0})};
   unpack(packed(from), to);
@@ -267,23 +267,24 @@ TEST_CASE("packed tensors come back, also empty and undefined ones") {
   CHECK_THROWS_AS(unpack(packed(from), {at::ones({2})}), Error);
 }
 
-TEST_CASE("accounts: staleness in bins, median and 99th percentile, and a state that comes back") {
-  Accounts accounts(3);
-  for (int i = 0; i < 100; ++i) accounts.push(i % 2, ticket_of(0, 2, 4), {.staleness = i < 60 ? i % 2 : i < 98 ? 5 : 40, .late_steps = 1});
-  accounts.of(1).waiting_seconds = 0.1 + 0.2;
-  accounts.of(1).left = 2, accounts.of(1).pushing_seconds = 0.5;
-  accounts.moved(5, 6);
-  const AsyncRecord record = accounts.record();
+TEST_CASE("async statistics: staleness in bins, median and 99th percentile, and a state that round-trips") {
+  AsyncStatistics statistics(3);
+  for (int i = 0; i < 100; ++i)
+    statistics.add_push(i % 2, ticket_of(0, 2, 4), {.staleness = i < 60 ? i % 2 : i < 98 ? 5 : 40, .late_steps = 1});
+  statistics.worker(1).waiting_seconds = 0.1 + 0.2;
+  statistics.worker(1).left = 2, statistics.worker(1).pushing_seconds = 0.5;
+  statistics.add_bytes(5, 6);
+  const AsyncRecord record = statistics.record();
   CHECK(record.pushes == 100);
   CHECK(record.samples == 200);
   CHECK(record.staleness_from == std::vector<int64_t>{0, 1, 4, 32});
   CHECK(record.pushes_of_staleness == std::vector<int64_t>{30, 30, 38, 2});
   CHECK(record.staleness_median == 1);
   CHECK(record.staleness_tail == 40);
-  Accounts again(3);
-  again.load(Json::parse(accounts.state().dump()), "test");
-  CHECK(again.state() == accounts.state());
-  Json earlier = accounts.state();  // Of versions with a column more, of dropped pushes, and before that without the last two.
+  AsyncStatistics again(3);
+  again.load(Json::parse(statistics.state().dump()), "test");
+  CHECK(again.state() == statistics.state());
+  Json earlier = statistics.state();  // Earlier versions had a column of dropped pushes, and before that not the last two columns.
   for (Json& row : earlier["workers"]) {
     const Json own = row;
     row = Json::array();
@@ -292,15 +293,15 @@ TEST_CASE("accounts: staleness in bins, median and 99th percentile, and a state 
       row.push_back(own[at]);
     }
   }
-  Accounts from_earlier(3), from_first(3);
+  AsyncStatistics from_earlier(3), from_first(3);
   from_earlier.load(earlier, "test");
-  CHECK(from_earlier.state() == accounts.state());
+  CHECK(from_earlier.state() == statistics.state());
   for (Json& row : earlier["workers"]) row.erase(row.size() - 1), row.erase(row.size() - 1);
   from_first.load(earlier, "test");
   CHECK(from_first.record().pushes == 100);
-  CHECK(from_first.state()["workers"][1][5] == accounts.state()["workers"][1][5]);
-  CHECK_THROWS_AS(Accounts(4).load(accounts.state(), "test"), Error);
-  CHECK_THROWS_AS(Accounts(3).load(Json(1), "test"), Error);
+  CHECK(from_first.state()["workers"][1][5] == statistics.state()["workers"][1][5]);
+  CHECK_THROWS_AS(AsyncStatistics(4).load(statistics.state(), "test"), Error);
+  CHECK_THROWS_AS(AsyncStatistics(3).load(Json(1), "test"), Error);
 }
 
 }  // namespace

@@ -1,6 +1,3 @@
-// A checkpoint holds the newest whole version as "model/..." and "optimizer/...", as every run's does, and beside it "async/state" (JSON:
-// tickets, accounts, mode, and what the driver adds) and other "async/..." tensors. A run that is not of the same kind (other workers, sync
-// or remedy) goes on from the version alone.
 #include "cohort/async/async_training.h"
 
 #include <ATen/ops/empty.h>
@@ -26,7 +23,7 @@ namespace cohort {
 namespace {
 
 constexpr const char* kStateName = "async/state";
-constexpr int64_t kMostStateBytes = int64_t{1} << 28;
+constexpr int64_t kMaxStateBytes = int64_t{1} << 28;
 
 std::unique_ptr<AsyncMode> make_async_mode(const torch::nn::Module& model, const RunSetup& run, int num_workers) {
   const SyncMode& sync = run.job.layout.sync;
@@ -46,38 +43,34 @@ std::unique_ptr<AsyncMode> make_async_mode(const torch::nn::Module& model, const
                                                                        .compress = run.job.layout.compress});
 }
 
-/// What the newest checkpoint of `run` holds for `key`.
-struct Found {
-  Json state;  // Null where the checkpoint has none, or for another key: that is said then.
+struct SavedState {
+  Json state;  // Null if the checkpoint has none, or one of another key, which is logged.
   std::string where;
   int64_t step = 0;
 };
-Found find_state(const std::string& run, const std::string& key) {
+SavedState find_saved_state(const std::string& run, const std::string& key) {
   const std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(run + "/checkpoints");
   if (!checkpoint) fail(ErrorCode::kFailed, "no checkpoint in ", run, "/checkpoints any more");
-  Found found{.where = concat(name_settings("--resume: "), checkpoint->path()), .step = checkpoint->step()};
+  SavedState found{.state = {}, .where = concat(name_settings("--resume: "), checkpoint->path()), .step = checkpoint->step()};
   if (!checkpoint->has(kStateName)) return found;
   const std::vector<int64_t>& shape = checkpoint->shape(kStateName);
-  if (shape.size() != 1 || shape[0] > kMostStateBytes || checkpoint->dtype(kStateName) != DType::kU8)
-    fail(ErrorCode::kBadInput, checkpoint->path(), ": ", kStateName, " is no text");
+  if (shape.size() != 1 || shape[0] > kMaxStateBytes || checkpoint->dtype(kStateName) != DType::kU8)
+    fail(ErrorCode::kBadInput, checkpoint->path(), ": ", kStateName, " has an invalid type or size");
   std::string text(static_cast<size_t>(shape[0]), 0);
   checkpoint->read_whole(kStateName, text.data());
   Json state = parse_strict_ordered_json(text, {.path = found.where});
-  if (state.is_object() && state.value("key", Json()) == key) {
-    found.state = std::move(state);
-    return found;
-  }
-  log_info(
-      concat(found.where,
-             " was saved with other workers, another sync, remedy or compression; this run goes on from its weights and optimizer, and "
-             "all workers begin anew"));
+  if (state.is_object() && state.value("key", Json()) == key) found.state = std::move(state);
+  else
+    log_info(concat(found.where,
+                    " was saved with other workers, another sync, remedy or compression; this run goes on from its weights and optimizer, "
+                    "and all workers begin anew"));
   return found;
 }
 
 }  // namespace
 
-TicketOptions ticket_options(const Config& config, const DataSource& samples, const LayerGraph& model, int64_t total_steps, int num_workers,
-                             const std::string& workers_setting, const SyncMode& sync) {
+TicketOptions work_queue_options(const Config& config, const DataSource& samples, const LayerGraph& model, int64_t total_steps,
+                                 int num_workers, const std::string& workers_setting, const SyncMode& sync) {
   const TicketOptions options{.num_samples = samples.num_samples(),
                               .global_batch = config.global_batch,
                               .num_shares = num_workers,
@@ -95,7 +88,7 @@ TicketOptions ticket_options(const Config& config, const DataSource& samples, co
   return options;
 }
 
-std::unique_ptr<WorkerSide> make_worker_side(const torch::nn::Module& model, const Job& job) {
+std::unique_ptr<AsyncWorker> make_async_worker(const torch::nn::Module& model, const Job& job) {
   const SyncMode& sync = job.layout.sync;
   if (sync.quorum > 0) return std::make_unique<LocalWorker>(model, job.rule);
   if (sync.kind == SyncKind::kQueue) return std::make_unique<QueueWorker>(model, job.rule);
@@ -109,8 +102,8 @@ void StepWindow::begin() {
 
 void StepWindow::add(const AppliedPush& push) {
   loss_ += push.loss;
-  weight_ += push.ticket.weight();
-  samples_ += push.ticket.num_samples();
+  weight_ += push.item.weight();
+  samples_ += push.item.num_samples();
   gradient_norm_ = push.outcome.gradient_norm;
 }
 
@@ -118,7 +111,7 @@ StepResult StepWindow::result(const RunSetup& run, int64_t from, int64_t step, d
   StepResult out;
   StepRecord& m = out.metrics;
   m.step = step;
-  m.loss = static_cast<float>(loss_ / weight_);  // As losses of ranks travel.
+  m.loss = static_cast<float>(loss_ / weight_);  // The precision in which ranks exchange losses.
   m.step_seconds = steady_seconds() - began_;
   m.samples_per_second = static_cast<double>(samples_) / m.step_seconds;
   m.data_seconds = m.exchange_seconds = 0;
@@ -137,10 +130,10 @@ AsyncTraining::AsyncTraining(const RunSetup& run_setup, const torch::nn::Module&
                              const std::string& workers_setting)
     : run(run_setup),
       sync(run.job.layout.sync),
-      options(ticket_options(run.config, *run.data.train, *run.model, run.total_steps, num_workers, workers_setting, sync)),
-      tickets(options),
-      accounts(num_workers),
-      found_(std::make_shared<Json>()) {
+      options(work_queue_options(run.config, *run.data.train, *run.model, run.total_steps, num_workers, workers_setting, sync)),
+      queue(options),
+      statistics(num_workers),
+      loaded_state_(std::make_shared<Json>()) {
   if (is_local(sync)) {
     auto made = std::make_unique<LocalModels>(
         module, run.job.rule, OuterOptimizer::of(sync, run.config.outer_lr, run.config.outer_momentum), num_workers, sync.fragments);
@@ -149,49 +142,47 @@ AsyncTraining::AsyncTraining(const RunSetup& run_setup, const torch::nn::Module&
   } else {
     auto made = make_async_mode(module, run, num_workers);
     mode = made.get();
-    quorum = mode->quorum();
+    local_server = mode->local_server();
     model = std::move(made);
   }
 }
 
-std::string AsyncTraining::how() const {
+std::string AsyncTraining::key_prefix() const {
   const std::string& compress = run.job.layout.compress;
   return concat(to_text(sync), compress == "none" ? "" : ",compress=" + compress, " | ", run.config.remedy, " | ");
 }
 
-StepNumbers AsyncTraining::numbers() const {
-  return {run.job.learning_rate.at(tickets.steps_done(), run.total_steps), run.config.clip_norm};
-}
+StepNumbers AsyncTraining::numbers() const { return {run.job.learning_rate.at(queue.steps_done(), run.total_steps), run.config.clip_norm}; }
 
 int64_t AsyncTraining::most_ahead() const { return sync.kind == SyncKind::kStale ? sync.number : -1; }
 
 Json AsyncTraining::state(const std::string& key) const {
   return Json{{"key", key},
               {"total_steps", run.total_steps},
-              {"tickets", tickets.state()},
+              {"tickets", queue.state()},
               {"mode", model->state()},
-              {"accounts", accounts.state()}};
+              {"accounts", statistics.state()}};
 }
 
 std::vector<FlatPiece> AsyncTraining::load(const std::string& key) {
-  Found found = find_state(run.config.run, key);
-  found_where_ = std::move(found.where);
-  *found_ = std::move(found.state);
-  if (found_->is_null()) {
+  SavedState found = find_saved_state(run.config.run, key);
+  loaded_from_ = std::move(found.where);
+  *loaded_state_ = std::move(found.state);
+  if (loaded_state_->is_null()) {
     options.first_step = found.step;
-    tickets = Tickets(options);
-    return model->loaded_pieces(Json(), found_where_);
+    queue = Tickets(options);
+    return model->loaded_pieces(Json(), loaded_from_);
   }
-  std::vector<FlatPiece> pieces = model->loaded_pieces(found_->value("mode", Json()), found_where_);
-  tickets.load(found_->value("tickets", Json()), found_where_);
-  accounts.load(found_->value("accounts", Json()), found_where_);
+  std::vector<FlatPiece> pieces = model->loaded_pieces(loaded_state_->value("mode", Json()), loaded_from_);
+  queue.load(loaded_state_->value("tickets", Json()), loaded_from_);
+  statistics.load(loaded_state_->value("accounts", Json()), loaded_from_);
   return pieces;
 }
 
-void AsyncTraining::loaded() { model->loaded(found_->is_null() ? Json() : (*found_)["mode"]); }
+void AsyncTraining::loaded() { model->loaded(loaded_state_->is_null() ? Json() : (*loaded_state_)["mode"]); }
 
 AsyncRecord AsyncTraining::record(int64_t steps) const {
-  AsyncRecord record = accounts.record();
+  AsyncRecord record = statistics.record();
   record.step = steps;
   record.sync = to_text(sync);
   record.remedy = run.config.remedy;
@@ -200,7 +191,7 @@ AsyncRecord AsyncTraining::record(int64_t steps) const {
   return record;
 }
 
-std::string summary_of(const AsyncRecord& record) {
+std::string async_summary(const AsyncRecord& record) {
   return concat(with_commas(record.pushes), " pushes, half of them at most ", record.staleness_median, " pushes late and 99 % at most ",
                 record.staleness_tail, "; ", record.lost, " lost with ", record.deaths, record.deaths == 1 ? " death" : " deaths",
                 record.left > 0 ? concat("; ", record.left, " left") : "");
@@ -213,8 +204,8 @@ FlatPiece async_state_piece(const Json& state) {
   return {kStateName, bytes, {bytes.numel()}, 0};
 }
 
-void save_state_of(RunSetup& run, StateOwner owner) {
-  run.parallel.strategy = std::make_unique<SavedState>(std::move(run.parallel.strategy), std::move(owner));
+void install_state_callbacks(RunSetup& run, StateCallbacks callbacks) {
+  run.parallel.strategy = std::make_unique<StrategyWithState>(std::move(run.parallel.strategy), std::move(callbacks));
 }
 
 }  // namespace cohort

@@ -1,6 +1,8 @@
 #pragma once
-// What trainings have in common whose workers do not wait, whoever drives them: tickets, mode, accounts, what pushes add up to until a step
-// is over, and what is saved beside the model.
+// What simulated and real asynchronous trainings share: work queue, mode, statistics, the metrics of a step, and the state saved beside the
+// model. A checkpoint holds the newest complete version as "model/..." and "optimizer/...", as every run's does, and beside it
+// "async/state" (JSON: work queue, statistics, mode, and what the driver adds) and other "async/..." tensors. A run of another kind (other
+// workers, sync or remedy) continues from the version alone.
 
 #include <torch/nn/module.h>
 
@@ -11,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/async/accounts.h"
 #include "cohort/async/async_mode.h"
+#include "cohort/async/async_statistics.h"
 #include "cohort/async/local_server.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/data/tickets.h"
@@ -27,18 +29,18 @@ namespace cohort {
 
 class LayerGraph;
 
-// The place of a strategy where a training keeps more, or other, state than it: what is saved and loaded is asked of others.
-
-struct StateOwner {
-  std::function<std::vector<FlatPiece>()> saved;   ///< All but the model's own tensors, "model/NAME", which the strategy has.
-  std::function<std::vector<FlatPiece>()> loaded;  ///< The same, to read into.
+/// Saves and loads the state of a training, except the model's own tensors "model/NAME", which the strategy has.
+struct StateCallbacks {
+  std::function<std::vector<FlatPiece>()> saved;
+  std::function<std::vector<FlatPiece>()> loaded;  ///< Memory to load into.
   std::function<void()> after_loading;
 };
 
-/// All else is the strategy's.
-class SavedState : public Strategy {
+/// A strategy whose save() and load() are forwarded to callbacks.
+class StrategyWithState : public Strategy {
  public:
-  SavedState(std::unique_ptr<Strategy> strategy, StateOwner owner) : strategy_(std::move(strategy)), owner_(std::move(owner)) {}
+  StrategyWithState(std::unique_ptr<Strategy> strategy, StateCallbacks callbacks)
+      : strategy_(std::move(strategy)), callbacks_(std::move(callbacks)) {}
 
   void zero_grad() override { strategy_->zero_grad(); }
   void set_sync(bool on) override { strategy_->set_sync(on); }
@@ -52,36 +54,36 @@ class SavedState : public Strategy {
   void load_weights() override { strategy_->load_weights(); }
   const ExchangeStatistics& statistics() const override { return strategy_->statistics(); }
   MemoryForecast memory_forecast() const override { return strategy_->memory_forecast(); }
-  std::vector<FlatPiece> saved_pieces() override { return with_model(strategy_->saved_pieces(), owner_.saved()); }
-  std::vector<FlatPiece> loaded_pieces() override { return with_model(strategy_->loaded_pieces(), owner_.loaded()); }
+  std::vector<FlatPiece> saved_pieces() override { return with_model(strategy_->saved_pieces(), callbacks_.saved()); }
+  std::vector<FlatPiece> loaded_pieces() override { return with_model(strategy_->loaded_pieces(), callbacks_.loaded()); }
   void loaded() override {
     strategy_->loaded();
-    owner_.after_loading();
+    callbacks_.after_loading();
   }
 
  private:
-  static std::vector<FlatPiece> with_model(std::vector<FlatPiece> of_strategy, std::vector<FlatPiece> pieces) {
-    for (FlatPiece& piece : of_strategy)
+  static std::vector<FlatPiece> with_model(std::vector<FlatPiece> own, std::vector<FlatPiece> pieces) {
+    for (FlatPiece& piece : own)
       if (piece.name.starts_with("model/")) pieces.push_back(std::move(piece));
     return pieces;
   }
 
   std::unique_ptr<Strategy> strategy_;
-  StateOwner owner_;
+  StateCallbacks callbacks_;
 };
 
-/// Steps are cut into a share a worker, and a ticket is of as many as `sync` says. `workers_setting` names what said how many: "--workers
-/// ". Error(kBadInput) where one of them would have no samples.
-TicketOptions ticket_options(const Config& config, const DataSource& samples, const LayerGraph& model, int64_t total_steps, int num_workers,
-                             const std::string& workers_setting, const SyncMode& sync);
+/// Each step is cut into one share per worker; an item covers as many steps as `sync` says. `workers_setting` is the option that gave their
+/// number, such as "--workers ", for messages. Error(kBadInput) if a worker would have no samples.
+TicketOptions work_queue_options(const Config& config, const DataSource& samples, const LayerGraph& model, int64_t total_steps,
+                                 int num_workers, const std::string& workers_setting, const SyncMode& sync);
 
-/// What pushes add up to since the last step that was over.
+/// Accumulates the pushes of a step into its metrics.
 class StepWindow {
  public:
   void begin();
   void add(const AppliedPush& push);
-  /// The steps after `from` up to `step` (from 1) are over. Their seconds are real ones, since begin(), and those of their parts the
-  /// caller's: of one of them, the mean, for each has a line of its own.
+  /// Metrics of the steps after `from` up to `step` (from 1), each with the mean of their seconds: wall-clock seconds since begin(), and
+  /// the caller's for computing and the optimizer.
   StepResult result(const RunSetup& run, int64_t from, int64_t step, double compute_seconds, double optimizer_seconds) const;
 
  private:
@@ -89,53 +91,54 @@ class StepWindow {
   int64_t samples_ = 0;
 };
 
-/// For `model`, which must outlive it.
-std::unique_ptr<WorkerSide> make_worker_side(const torch::nn::Module& model, const Job& job);
+/// `model` must outlive it.
+std::unique_ptr<AsyncWorker> make_async_worker(const torch::nn::Module& model, const Job& job);
 
 struct AsyncTraining {
-  /// `module`, which the model is of, and `run` must outlive it.
+  /// `module`, which holds the model, and `run` must outlive it.
   AsyncTraining(const RunSetup& run, const torch::nn::Module& module, int num_workers, const std::string& workers_setting);
 
-  StepNumbers numbers() const;  ///< Of the step that is being made now.
-  int64_t most_ahead() const;   ///< As Tickets::take() has it.
+  StepNumbers numbers() const;  ///< Learning rate and clipping of the current step.
+  int64_t most_ahead() const;   ///< Staleness bound in steps; see Tickets::take().
 
-  /// What of the training keys begin with.
-  std::string how() const;
-  /// What is saved for `key`, which says what must be the same for tickets and accounts to go on as they were.
+  /// The part of a state's key that depends on sync, compression and remedy.
+  std::string key_prefix() const;
+  /// State to save. `key` describes all that must be equal for work queue and statistics to continue.
   Json state(const std::string& key) const;
-  /// Reads what the newest checkpoint of the run has for `key`, and sets tickets and accounts to it; the mode's tensors, to read into.
+  /// Loads work queue and statistics from the newest checkpoint if it has `key`; returns the mode's tensors to load into.
   std::vector<FlatPiece> load(const std::string& key);
-  /// What load() found; null where the checkpoint has none of this, or for another key, which is said then.
-  const Json& found() const { return *found_; }
-  const std::string& found_where() const { return found_where_; }
-  /// After all tensors were read.
+  /// The state that load() found; null if the checkpoint has none for that key.
+  const Json& loaded_state() const { return *loaded_state_; }
+  /// The checkpoint, for messages.
+  const std::string& loaded_from() const { return loaded_from_; }
+  /// Call after all tensors were loaded.
   void loaded();
 
-  /// Without what is the clock's.
+  /// Without the fields of the virtual clock.
   AsyncRecord record(int64_t steps) const;
 
   const RunSetup& run;
   const SyncMode sync;
   TicketOptions options;
-  Tickets tickets;
-  Accounts accounts;
+  Tickets queue;
+  AsyncStatistics statistics;
   std::unique_ptr<AsyncModel> model;
-  AsyncMode* mode = nullptr;      ///< The same; null with local and diloco without a quorum,
-  LocalModels* local = nullptr;   ///< where it is this.
-  LocalServer* quorum = nullptr;  ///< The mode with one.
+  AsyncMode* mode = nullptr;            ///< `model`, except for local and diloco without a quorum.
+  LocalModels* local = nullptr;         ///< `model` for local and diloco without a quorum.
+  LocalServer* local_server = nullptr;  ///< `model` for local and diloco with a quorum.
   StepWindow window;
 
  private:
-  std::shared_ptr<Json> found_;
-  std::string found_where_;
+  std::shared_ptr<Json> loaded_state_;
+  std::string loaded_from_;
 };
 
 /// "12 pushes, half of them at most 1 pushes late [...]; 1 lost with 2 deaths".
-std::string summary_of(const AsyncRecord& record);
+std::string async_summary(const AsyncRecord& record);
 
-/// JSON as a tensor of a checkpoint.
+/// The state as a tensor of a checkpoint.
 FlatPiece async_state_piece(const Json& state);
-/// `run`'s checkpoints hold what `owner` says from now on: before its RunSaver.
-void save_state_of(RunSetup& run, StateOwner owner);
+/// From now on `callbacks` provide the state in `run`'s checkpoints. Call before its RunSaver is constructed.
+void install_state_callbacks(RunSetup& run, StateCallbacks callbacks);
 
 }  // namespace cohort

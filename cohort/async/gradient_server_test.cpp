@@ -33,17 +33,17 @@ at::Tensor flat_floats(const std::vector<at::Tensor>& gradients) {
   return out;
 }
 
-TEST_CASE("what was pushed and what was left out are the sum of the gradients, of each worker by itself") {
+TEST_CASE("pushes and residual add up to the sum of the gradients, for each worker") {
   for (const char* name : kCodes) {
     CAPTURE(name);
-    const PushCode code(name, parameters());
+    const PushCodec code(name, parameters());
     for (const int worker : {0, 1}) {
-      const at::Tensor residual = code.fresh();
+      const at::Tensor residual = code.empty_residual();
       std::vector<at::Tensor> memory;
       at::Tensor all = at::zeros({637}, at::kDouble), applied = all.clone();
       for (int64_t push = 0; push < 30; ++push) {
         std::vector<at::Tensor> gradients = gradients_of(worker, push);
-        if (push % 3 == 1) gradients[1] = at::Tensor();  // A parameter without a gradient: nothing of it travels, nothing is forgotten.
+        if (push % 3 == 1) gradients[1] = at::Tensor();  // A parameter without a gradient: nothing is sent, and its residual stays.
         const at::Tensor bias_left_out = residual.narrow(0, 630, 7).clone();
         const std::vector<at::Tensor> codes = code.encode(gradients, residual), got = code.decode(codes, memory);
         CHECK(got[1].defined() == gradients[1].defined());
@@ -53,19 +53,19 @@ TEST_CASE("what was pushed and what was left out are the sum of the gradients, o
         applied += flat_floats(got).to(at::kDouble);
       }
       CHECK(largest(residual) > 0);
-      CHECK(largest(all - applied) > 1e-6);  // So it is the residual that makes the law.
+      CHECK(largest(all - applied) > 1e-6);  // So the residual is needed.
       CHECK(largest(all - applied - residual.to(at::kDouble)) < 2e-6);
     }
   }
 }
 
-TEST_CASE("codes take the bytes that they say, and the tensors in which they travel") {
+TEST_CASE("codes have the announced bytes and tensors") {
   for (const auto& [name, bytes] :
        {std::pair("fp16", 2 * 637 + 40), std::pair("bf16", 2 * 637 + 40), std::pair("int8", 630 + 12 + 2 + 8 + 4 + 40)}) {
     CAPTURE(name);
-    const PushCode code(name, parameters());
-    const at::Tensor residual = code.fresh();
-    const std::vector<at::Tensor> codes = code.encode(gradients_of(0, 0), residual), like = code.empty();
+    const PushCodec code(name, parameters());
+    const at::Tensor residual = code.empty_residual();
+    const std::vector<at::Tensor> codes = code.encode(gradients_of(0, 0), residual), like = code.empty_codes();
     CHECK(code.num_bytes() == bytes);
     CHECK(packed_bytes(codes) == bytes);
     for (size_t i = 0; i < codes.size(); ++i) {
@@ -73,8 +73,8 @@ TEST_CASE("codes take the bytes that they say, and the tensors in which they tra
       CHECK((codes[i].scalar_type() == like[i].scalar_type()));
     }
   }
-  CHECK(!PushCode::of("none", parameters()));
-  for (const char* no : {"topk:0.1", "powersgd:2", "none", "int9"}) CHECK_THROWS_AS(PushCode(no, parameters()), Error);
+  CHECK(!PushCodec::of("none", parameters()));
+  for (const char* no : {"topk:0.1", "powersgd:2", "none", "int9"}) CHECK_THROWS_AS(PushCodec(no, parameters()), Error);
 }
 
 struct Line : torch::nn::Module {
@@ -82,7 +82,7 @@ struct Line : torch::nn::Module {
   at::Tensor weight;
 };
 
-TEST_CASE("a server of compressed pushes moves by what was sent") {
+TEST_CASE("a server with compressed pushes moves by what was sent") {
   for (const char* name : kCodes) {
     CAPTURE(name);
     Line line, exact;
@@ -92,18 +92,18 @@ TEST_CASE("a server of compressed pushes moves by what was sent") {
     CHECK(server.pull_bytes() == plain.pull_bytes());
     const StepNumbers numbers{.learning_rate = 1};
     for (int64_t round = 0; round < 20; ++round) {
-      std::vector<Work> works;
+      std::vector<Assignment> works;
       for (const int worker : {0, 1}) {
         for (GradientServer* each : {&server, &plain}) {
-          Work& work = works.emplace_back(Work{.ticket = {round, worker, {0, 3}, 4}, .worker = worker});
+          Assignment& work = works.emplace_back(Assignment{.item = {round, worker, {0, 3}, 4}, .worker = worker});
           each->pull(work);
-          each->worked(work, {.loss = 1, .gradients = {test_gradient(5, worker, round, 300)}, .buffers = {}}, numbers);
+          each->prepare_push(work, {.loss = 1, .gradients = {test_gradient(5, worker, round, 300)}, .buffers = {}}, numbers);
         }
       }
       for (const size_t at : {size_t{0}, size_t{2}})
         CHECK(server.push(works[at], numbers).staleness == plain.push(works[at + 1], numbers).staleness);
     }
-    // Plain SGD: weights differ by what the workers still have.
+    // Plain SGD: the weights differ by the residuals.
     at::Tensor left_out = at::zeros({300});
     for (FlatPiece& piece : server.saved_pieces())
       if (piece.name.starts_with("async/residual/")) left_out += piece.values;

@@ -1,33 +1,35 @@
 // Decoupled local steps.
 //
-// Definitions: a the global weights (the anchor), w_r those of worker r and b_r the anchor that it began with; n_r the samples of its H
-// steps; Q the quorum.
+// Definitions: a the global weights (the anchor), w_r those of worker r, b_r the anchor that it began with, n_r the samples of its H steps,
+// Q the quorum.
 // Steps:
 //   1. A free worker gets a, and the next H steps of a share. It updates w_r by the mean gradient of its own samples, with an optimizer of
-//      its own, and hands over w_r - b_r.
-//   2. When Q of them have come the server waits for the others, at most the grace time, and then makes the exchange with those that are
-//      there (RoundGate says when):
+//      its own, and pushes w_r - b_r.
+//   2. When Q pushes have arrived the server waits for the others, at most the grace time (QuorumGate), and merges those at hand:
 //        d = sum over r, in order of shares, of n_r / n (w_r - b_r), n the sum of the n_r
 //        local:  a = a + d            diloco:  v = m v - d;  a = a - rate (-d + m v)
-//      Buffers (batch norm's running statistics) become their mean by the same weights. All whose change was in it go on with a.
-//   3. Who was late hands over later, and is merged by its samples in the exchange of then, as a change of the anchor that it began with.
-// With Q = N and nobody lost this is parallel/local/local_steps.cpp, in its order of arithmetic: the same training up to nothing at all.
+//      Buffers (batch norm's running statistics) become their mean with the same weights. Workers that took part go on with a.
+//   3. A late push is merged by its samples in the next exchange, as a change of the anchor that its worker began with.
+// With Q = N and no losses this is parallel/local/local_steps.cpp bit by bit, in its order of arithmetic.
 //
-// Cost of an exchange: the bytes of the model down and up for each worker that is in it. Memory of the server: the anchor, the sum,
-// diloco's v; of a worker: its anchor and optimizer.
+// Cost of an exchange: the bytes of the model down and up per worker in it. Memory of the server: the anchor, the sum, diloco's v; of a
+// worker: its anchor and optimizer.
 //
-// A worker's optimizer stays with it: one that is lost takes it along, and one that comes begins with none. A checkpoint has the anchor, v
-// and the optimizer's state of worker 0, which stands beside the server; after --resume worker 0 goes on with it, the others begin anew.
+// The optimizer stays with its worker: a lost worker's is gone, and a new worker begins with a fresh one. A checkpoint holds the anchor, v
+// and the optimizer of worker 0, which runs beside the server; after --resume worker 0 continues with it, the others begin anew.
+//
+// LocalModels is the same arithmetic without a server: all workers of a simulated training in one process, each fragment of the model
+// exchanged after a step of its own of the round. A worker that does not finish has weight 0. Memory: one model with anchor and sum, and N
+// optimizers; with fragments also N models.
 //
 // Source: Douillard et al. 2026 (Decoupled DiLoCo, arXiv 2604.21428), from its abstract and summaries: quorum, grace time, merging by what
 // learners have seen, a syncer that waits for no single one. Differences: weights are the samples (there: tokens times tokens a step, which
-// also favours large batches; here all batches of a share are alike); the grace time is given and does not adapt; the model is exchanged
-// whole; a late change counts from the anchor that its worker began with (as in asynchronous DiLoCo, Liu et al. 2024, arXiv 2401.09135),
-// not from the newest; who is waiting for an exchange does not train on meanwhile.
+// also favours large batches; here all batches of a share are alike); the grace time is fixed, not adaptive; the model is exchanged whole;
+// a late change counts from the anchor that its worker began with (as in asynchronous DiLoCo, Liu et al. 2024, arXiv 2401.09135), not from
+// the newest; a worker waiting for an exchange does not train on meanwhile.
 #include "cohort/async/local_server.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/max.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
@@ -37,114 +39,114 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/base/text/json_fields.h"
-#include "cohort/parallel/local/fragments.h"
 
 namespace cohort {
 
-LocalServer::LocalServer(const torch::nn::Module& module, const LocalServerOptions& options)
-    : options_(options),
-      model_(module),
-      anchors_(model_.copy_of_weights()),
-      buffers_(model_.copy_of_buffers()),
-      changes_(empty_copies(anchors_)),
-      averages_(empty_copies(buffers_)) {
-  if (!options.outer) return;
+GlobalModel::GlobalModel(const ServedModel& model, const std::optional<OuterOptimizer>& outer)
+    : model_(model), weights_(model.copy_of_weights()), changes_(empty_copies(weights_)), buffers_(model.copy_of_buffers()) {
+  if (!outer) return;
+  outer_rate_ = outer->rate;
   std::vector<Segment> segments;
-  for (size_t i = 0; i < anchors_.size(); ++i)
-    segments.push_back({model_.trained[i].name, model_.trained[i].tensor.sizes().vec(), 0, anchors_[i]});
-  outer_.emplace(options.outer->rule(), std::move(segments));
+  for (size_t i = 0; i < weights_.size(); ++i)
+    segments.push_back({model.trained[i].name, model.trained[i].tensor.sizes().vec(), 0, weights_[i]});
+  outer_.emplace(outer->rule(), std::move(segments));
 }
 
-std::vector<at::Tensor> LocalServer::served() const {
-  std::vector<at::Tensor> tensors = anchors_;
-  tensors.insert(tensors.end(), buffers_.begin(), buffers_.end());
-  return tensors;
+void GlobalModel::begin_exchange() {
+  is_first_ = true;
+  means_ = copies(buffers_);
 }
 
-void LocalServer::show() {
-  model_.set_weights(anchors_);
-  model_.set_buffers(buffers_);
-}
-
-void LocalServer::pull(Work& work) {
-  work.base_version = version_;
-  work.base_samples = samples_;
-}
-
-void LocalServer::worked(Work& work, TicketResult result, const StepNumbers& /*numbers*/) {
-  work.loss = result.loss;
-  work.tensors = handed_tensors(std::move(result));
-}
-
-/// Step 2 of one worker.
-void LocalServer::add(const Work& work, double share, bool is_first) {
-  for (size_t i = 0; i < anchors_.size(); ++i) {
-    const at::Tensor change = work.tensors[i].view({-1});
-    if (share != 1) change.mul_(share);
-    if (is_first) changes_[i].copy_(change);
-    else changes_[i].add_(change);
-  }
-  for (size_t i = 0; i < buffers_.size(); ++i) {
-    const at::Tensor& theirs = work.tensors[anchors_.size() + i];
-    if (!theirs.is_floating_point()) averages_[i].copy_(at::max(is_first ? buffers_[i] : averages_[i], theirs));
-    else if (is_first) averages_[i].copy_(theirs).mul_(share);
-    else averages_[i].add_(theirs, share);
-  }
-}
-
-std::vector<PushOutcome> LocalServer::merge(const std::vector<Work*>& works) {
+void GlobalModel::add_change(const FragmentPiece& piece, const at::Tensor& change, double weight) {
   const at::NoGradGuard no_grad;
-  int64_t all = 0;
-  for (const Work* const work : works) all += work->ticket.num_samples();
-  std::vector<PushOutcome> outcomes;
-  for (Work* const work : works) {
-    outcomes.push_back({.staleness = version_ - work->base_version,
-                        .late_steps = static_cast<double>(samples_ - work->base_samples) / static_cast<double>(options_.global_batch)});
-    add(*work, static_cast<double>(work->ticket.num_samples()) / static_cast<double>(all), outcomes.size() == 1);
-  }
-  for (size_t i = 0; i < anchors_.size(); ++i) {
-    if (outer_) outer_->update(i, changes_[i], options_.outer->rate, /*gradient_factor=*/-1);
-    else anchors_[i].add_(changes_[i]);
-  }
-  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(averages_[i]);
-  version_ += std::ssize(works);
-  samples_ += all;
-  return outcomes;
+  if (weight != 1) change.mul_(weight);
+  const at::Tensor sum = changes_[piece.parameter].narrow(0, piece.begin, piece.count);
+  if (is_first_) sum.copy_(change);
+  else sum.add_(change);
 }
 
-std::vector<FlatPiece> LocalServer::pieces(bool saving) {
-  std::vector<FlatPiece> out;
-  if (!outer_) return out;
-  for (FlatPiece& piece : outer_->state(saving)) {
-    piece.name = name_of_outer(piece.name);
-    out.push_back(std::move(piece));
-  }
+void GlobalModel::add_buffer(size_t index, const at::Tensor& theirs, double weight) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& mean = means_[index];
+  if (!theirs.is_floating_point()) mean.copy_(at::max(mean, theirs));
+  else if (is_first_) mean.copy_(theirs).mul_(weight);
+  else mean.add_(theirs, weight);
+}
+
+void GlobalModel::apply(const FragmentPiece& piece) {
+  const at::NoGradGuard no_grad;
+  const auto& [i, begin, count] = piece;
+  const at::Tensor change = changes_[i].narrow(0, begin, count);
+  if (!outer_) weights_[i].narrow(0, begin, count).add_(change);
+  else if (count == weights_[i].numel()) outer_->update(i, change, outer_rate_, /*gradient_factor=*/-1);
+  else outer_->update(i, begin, count, change.const_data_ptr(), outer_rate_, /*gradient_factor=*/-1);
+}
+
+void GlobalModel::apply_buffers() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(means_[i]);
+}
+
+std::vector<FlatPiece> GlobalModel::pieces(bool saving) {
+  if (!outer_) return {};
+  std::vector<FlatPiece> out = outer_->state(saving);
+  for (FlatPiece& piece : out) piece.name = name_of_outer(piece.name);
   return out;
 }
 
-Json LocalServer::state() const { return Json{{"version", version_}, {"samples", samples_}}; }
+void GlobalModel::load() {
+  if (outer_) outer_->load_counts();
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < weights_.size(); ++i) weights_[i].copy_(model_.weights[i]);
+  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(model_.buffers[i].tensor.detach());
+}
+
+LocalServer::LocalServer(const torch::nn::Module& module, const LocalServerOptions& options)
+    : options_(options), model_(module), global_(model_, options.outer) {}
+
+void LocalServer::copy_to_module() {
+  model_.set_weights(global_.weights());
+  model_.set_buffers(global_.buffers());
+}
+
+void LocalServer::prepare_push(Assignment& assignment, TicketResult result, const StepNumbers& /*numbers*/) {
+  assignment.loss = result.loss;
+  assignment.tensors = joined(std::move(result.gradients), result.buffers);
+}
+
+std::vector<PushOutcome> LocalServer::merge(const std::vector<Assignment*>& pushes) {
+  int64_t all = 0;
+  for (const Assignment* const push : pushes) all += push->item.num_samples();
+  std::vector<PushOutcome> outcomes;
+  const std::vector<at::Tensor>& weights = global_.weights();
+  global_.begin_exchange();
+  for (const Assignment* const push : pushes) {
+    outcomes.push_back(version_.outcome(*push, options_.global_batch));
+    const double weight = static_cast<double>(push->item.num_samples()) / static_cast<double>(all);
+    for (size_t i = 0; i < weights.size(); ++i) global_.add_change({i, 0, weights[i].numel()}, push->tensors[i].view({-1}), weight);
+    for (size_t i = 0; i < global_.buffers().size(); ++i) global_.add_buffer(i, push->tensors[weights.size() + i], weight);
+    global_.end_worker();
+  }
+  for (size_t i = 0; i < weights.size(); ++i) global_.apply({i, 0, weights[i].numel()});
+  global_.apply_buffers();
+  for (const Assignment* const push : pushes) version_.add_push(*push);
+  return outcomes;
+}
+
+Json LocalServer::state() const { return Json{{"version", version_.version}, {"samples", version_.samples}}; }
 
 std::vector<FlatPiece> LocalServer::loaded_pieces(const Json& state, const std::string& where) {
-  const auto is_count = [&](const char* key) { return state.is_object() && state.contains(key) && is_natural(state[key]); };
-  if (!state.is_null() && !(is_count("version") && is_count("samples")))
-    fail(ErrorCode::kBadInput, where, ": the state of the exchanges is damaged");
-  return pieces(/*saving=*/false);
+  if (!state.is_null()) ModelVersion::from(state, where);
+  return global_.pieces(/*saving=*/false);
 }
 
 void LocalServer::loaded(const Json& state) {
-  if (outer_) outer_->load_counts();
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < anchors_.size(); ++i) anchors_[i].copy_(model_.weights[i]);
-  const std::vector<at::Tensor> buffers = model_.copy_of_buffers();
-  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(buffers[i]);
-  if (state.is_null()) return;
-  version_ = state["version"].get<int64_t>();
-  samples_ = state["samples"].get<int64_t>();
+  global_.load();
+  if (!state.is_null()) version_ = ModelVersion::from(state, "");
 }
 
 LocalWorker::LocalWorker(const torch::nn::Module& module, const UpdateRule& rule)
-    : model_(module), optimizer_(rule, model_.trained), pulled_(model_.tensors()) {}
+    : model_(module), optimizer_(rule, model_.trained), pull_buffers_(model_.tensors()) {}
 
 void LocalWorker::begin() {
   base_ = model_.copy_of_weights();
@@ -152,14 +154,11 @@ void LocalWorker::begin() {
   samples_ = 0;
 }
 
-void LocalWorker::step(const Ticket& ticket, const TicketResult& result, const StepNumbers& numbers) {
-  const at::NoGradGuard no_grad;
-  for (const at::Tensor& gradient : result.gradients)
-    if (gradient.defined() && ticket.weight() != 1) gradient.mul_(1 / ticket.weight());  // Of the mean over its own samples.
-  optimizer_.apply({.weight = 1, .learning_rate = numbers.learning_rate, .clip_norm = numbers.clip_norm}, model_.weights, result.gradients);
+void LocalWorker::step(const Ticket& item, const TicketResult& result, const StepNumbers& numbers) {
+  optimizer_.local_step(model_, item, result, numbers);
   if (!result.buffers.empty()) model_.set_buffers(result.buffers);
-  loss_ += result.loss * static_cast<double>(ticket.global_samples);
-  samples_ += ticket.num_samples();
+  loss_ += result.loss * static_cast<double>(item.global_samples);
+  samples_ += item.num_samples();
 }
 
 TicketResult LocalWorker::end() {
@@ -169,147 +168,120 @@ TicketResult LocalWorker::end() {
   return result;
 }
 
-HandedOver LocalWorker::hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) {
-  begin();
-  step(ticket, result, numbers);
+PushData LocalWorker::end_push() {
   TicketResult change = end();
-  return {.loss = change.loss, .tensors = handed_tensors(std::move(change))};
+  return {.loss = change.loss, .tensors = joined(std::move(change.gradients), change.buffers)};
 }
 
-HandedOver LocalWorker::work(const OrderedTicket& order) {
+PushData LocalWorker::make_push(const Ticket& item, TicketResult result, const StepNumbers& numbers) {
   begin();
-  for (const Ticket& ticket : order.tickets.steps_of(order.step, order.share)) {
-    const double rate = order.rate_at(ticket.step);
-    step(ticket, order.compute(ticket, rate), {rate, order.numbers.clip_norm});
+  step(item, result, numbers);
+  return end_push();
+}
+
+PushData LocalWorker::work(const AssignedItem& assigned) {
+  begin();
+  for (const Ticket& item : assigned.queue.steps_of(assigned.step, assigned.share)) {
+    const double rate = assigned.rate_at(item.step);
+    step(item, assigned.compute(item, rate), {rate, assigned.numbers.clip_norm});
   }
-  TicketResult change = end();
-  return {.loss = change.loss, .tensors = handed_tensors(std::move(change))};
+  return end_push();
 }
 
-AppliedPush as_one_push(const std::vector<Work*>& works) {
-  const Ticket& first = works.front()->ticket;
-  AppliedPush push{.ticket = {first.step, 0, {0, 0}, first.global_samples}};
-  for (const Work* const work : works) {
-    push.ticket.positions.end += work->ticket.num_samples();
-    push.loss += work->loss * static_cast<double>(work->ticket.num_samples());
+AppliedPush combined_push(const std::vector<Assignment*>& pushes) {
+  const Ticket& first = pushes.front()->item;
+  AppliedPush all{.item = {first.step, 0, {0, 0}, first.global_samples}};
+  for (const Assignment* const push : pushes) {
+    all.item.positions.end += push->item.num_samples();
+    all.loss += push->loss * static_cast<double>(push->item.num_samples());
   }
-  push.loss /= static_cast<double>(push.ticket.global_samples);  // As a part of a step's, which has the mean over its samples.
-  return push;
+  all.loss /= static_cast<double>(all.item.global_samples);  // A contribution to the step's mean loss.
+  return all;
 }
-
-std::vector<at::Tensor> handed_tensors(TicketResult result) {
-  std::vector<at::Tensor> tensors = std::move(result.gradients);
-  tensors.insert(tensors.end(), result.buffers.begin(), result.buffers.end());
-  return tensors;
-}
-
-// The arithmetic is that of parallel/local/local_steps.cpp, in its order: a worker's own steps by the mean gradient of its own samples;
-// then the changes, each times its share of the samples, added up in the order of the workers; the outer step, or the sum itself, from the
-// anchor. A worker that does not end its part of a round has the share 0 of it. Memory: one model with its anchor and sum, and N
-// optimizers; with fragments in turn N models too.
 
 LocalModels::LocalModels(const torch::nn::Module& module, const UpdateRule& rule, const std::optional<OuterOptimizer>& outer,
                          int num_workers, int num_fragments)
     : model_(module),
       rule_(rule),
       num_fragments_(num_fragments),
-      anchors_(model_.copy_of_weights()),
-      changes_(model_.copy_of_weights()),
-      buffers_(model_.copy_of_buffers()),
+      global_(model_, outer),
       own_(static_cast<size_t>(num_workers)),
       windows_(static_cast<size_t>(num_fragments), std::vector<int64_t>(static_cast<size_t>(num_workers), 0)) {
-  for (int worker = 0; worker < num_workers; ++worker) optimizers_.emplace_back(rule, model_.trained);
-  if (has_fragments())
-    for (int worker = 0; worker < num_workers; ++worker) saved_windows_.push_back(at::empty({num_fragments, 2}, at::kDouble));
-  if (!outer) return;
-  outer_rate_ = outer->rate;
-  std::vector<Segment> segments;
-  for (size_t i = 0; i < anchors_.size(); ++i)
-    segments.push_back({model_.trained[i].name, model_.trained[i].tensor.sizes().vec(), 0, anchors_[i]});
-  outer_.emplace(outer->rule(), std::move(segments));
+  for (int worker = 0; worker < num_workers; ++worker) {
+    optimizers_.emplace_back(rule, model_.trained);
+    if (has_fragments()) saved_windows_.push_back(at::empty({num_fragments, 2}, at::kDouble));
+  }
 }
 
-/// As ranks cut it: each type by itself.
-std::vector<FragmentPiece> LocalModels::pieces_of(int fragment) const {
+/// Cut type by type, as ranks do.
+std::vector<FragmentPiece> LocalModels::fragment_pieces(int fragment) const {
   std::vector<FragmentPiece> pieces;
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     std::vector<int64_t> elements;
-    for (const at::Tensor& anchor : anchors_) elements.push_back(anchor.scalar_type() == type ? anchor.numel() : 0);
+    for (const at::Tensor& weights : model_.weights) elements.push_back(weights.scalar_type() == type ? weights.numel() : 0);
     for (const FragmentPiece& piece : pieces_of_fragment(elements, fragment, num_fragments_)) pieces.push_back(piece);
   }
   return pieces;
 }
 
 int64_t LocalModels::exchanged_bytes(int fragment) const {
-  int64_t bytes = fragment + 1 == num_fragments_ ? model_.num_bytes - model_.gradient_bytes : 0;  // Buffers, at the end of a round.
-  for (const FragmentPiece& piece : pieces_of(fragment)) bytes += piece.count * static_cast<int64_t>(anchors_[piece.parameter].itemsize());
+  int64_t bytes = fragment + 1 == num_fragments_ ? model_.num_bytes - model_.gradient_bytes : 0;  // Buffers go with the last fragment.
+  for (const FragmentPiece& piece : fragment_pieces(fragment))
+    bytes += piece.count * static_cast<int64_t>(model_.weights[piece.parameter].itemsize());
   return bytes;
 }
 
-void LocalModels::begin_part(int fragment, const std::vector<std::optional<int64_t>>& samples) {
-  part_ = {.fragment = fragment, .pieces = pieces_of(fragment), .shares = {}, .ends_round = fragment + 1 == num_fragments_};
+void LocalModels::begin_fragment(int fragment, const std::vector<std::optional<int64_t>>& samples) {
+  exchange_ = {.pieces = fragment_pieces(fragment), .weights = {}, .ends_round = fragment + 1 == num_fragments_};
   for (std::vector<int64_t>& window : windows_)
     for (size_t worker = 0; worker < samples.size(); ++worker) window[worker] += samples[worker].value_or(0);
   std::vector<int64_t>& window = windows_[static_cast<size_t>(fragment)];
   int64_t all = 0;
   for (size_t worker = 0; worker < samples.size(); ++worker) all += samples[worker] ? window[worker] : 0;
   for (size_t worker = 0; worker < samples.size(); ++worker)
-    part_.shares.push_back(samples[worker] ? static_cast<double>(window[worker]) / static_cast<double>(all) : 0);
+    exchange_.weights.push_back(samples[worker] ? static_cast<double>(window[worker]) / static_cast<double>(all) : 0);
   std::fill(window.begin(), window.end(), 0);
-  averages_ = copies(buffers_);
+  global_.begin_exchange();
 }
 
 void LocalModels::begin(int worker) {
   const Own& own = own_[static_cast<size_t>(worker)];
-  model_.set_weights(own.weights.empty() ? anchors_ : own.weights);
-  model_.set_buffers(own.weights.empty() ? buffers_ : own.buffers);
+  model_.set_weights(own.weights.empty() ? global_.weights() : own.weights);
+  model_.set_buffers(own.weights.empty() ? global_.buffers() : own.buffers);
 }
 
-double LocalModels::step(int worker, const Ticket& ticket, const TicketResult& result, const StepNumbers& numbers) {
-  const at::NoGradGuard no_grad;
-  for (const at::Tensor& gradient : result.gradients)
-    if (gradient.defined() && ticket.weight() != 1) gradient.mul_(1 / ticket.weight());  // Of the mean over its own samples.
-  const double norm = optimizers_[static_cast<size_t>(worker)].apply(
-      {.weight = 1, .learning_rate = numbers.learning_rate, .clip_norm = numbers.clip_norm}, model_.weights, result.gradients);
+double LocalModels::step(int worker, const Ticket& item, const TicketResult& result, const StepNumbers& numbers) {
+  const double norm = optimizers_[static_cast<size_t>(worker)].local_step(model_, item, result, numbers);
   if (!result.buffers.empty()) model_.set_buffers(result.buffers);
   return norm;
 }
 
 void LocalModels::end(int worker) {
   const at::NoGradGuard no_grad;
-  const double share = part_.shares[static_cast<size_t>(worker)];
-  for (const auto& [i, begin, count] : part_.pieces) {
-    at::Tensor change = model_.weights[i].narrow(0, begin, count) - anchors_[i].narrow(0, begin, count);
-    if (share != 1) change.mul_(share);
-    const at::Tensor sum = changes_[i].narrow(0, begin, count);
-    if (part_.is_first) sum.copy_(change);
-    else sum.add_(change);
+  const double weight = exchange_.weights[static_cast<size_t>(worker)];
+  for (const FragmentPiece& piece : exchange_.pieces) {
+    const auto& [i, begin, count] = piece;
+    global_.add_change(piece, model_.weights[i].narrow(0, begin, count) - global_.weights()[i].narrow(0, begin, count), weight);
   }
-  for (size_t i = 0; i < buffers_.size() && part_.ends_round; ++i) {
-    const at::Tensor mine = model_.buffers[i].tensor.detach();
-    if (!mine.is_floating_point()) averages_[i].copy_(at::max(averages_[i], mine));
-    else if (part_.is_first) averages_[i].copy_(mine).mul_(share);
-    else averages_[i].add_(mine, share);
-  }
-  part_.is_first = false;
+  for (size_t i = 0; i < model_.buffers.size() && exchange_.ends_round; ++i)
+    global_.add_buffer(i, model_.buffers[i].tensor.detach(), weight);
+  global_.end_worker();
   if (has_fragments()) own_[static_cast<size_t>(worker)] = {model_.copy_of_weights(), model_.copy_of_buffers()};
 }
 
-void LocalModels::end_part() {
+void LocalModels::exchange_fragment() {
   const at::NoGradGuard no_grad;
-  for (const auto& [i, begin, count] : part_.pieces) {
-    const at::Tensor change = changes_[i].narrow(0, begin, count), anchor = anchors_[i].narrow(0, begin, count);
-    if (!outer_) anchor.add_(change);
-    else if (count == anchors_[i].numel()) outer_->update(i, change, outer_rate_, /*gradient_factor=*/-1);
-    else outer_->update(i, begin, count, change.const_data_ptr(), outer_rate_, /*gradient_factor=*/-1);
+  for (const FragmentPiece& piece : exchange_.pieces) {
+    global_.apply(piece);
+    const auto& [i, begin, count] = piece;
     for (const Own& own : own_)
-      if (!own.weights.empty()) own.weights[i].narrow(0, begin, count).copy_(anchor);
+      if (!own.weights.empty()) own.weights[i].narrow(0, begin, count).copy_(global_.weights()[i].narrow(0, begin, count));
   }
-  if (part_.ends_round) buffers_ = averages_;
+  if (exchange_.ends_round) global_.apply_buffers();
   for (Own& own : own_)
-    if (part_.ends_round && !own.weights.empty()) own.buffers = copies(buffers_);
-  model_.set_weights(anchors_);
-  model_.set_buffers(buffers_);
+    if (exchange_.ends_round && !own.weights.empty()) own.buffers = copies(global_.buffers());
+  model_.set_weights(global_.weights());
+  model_.set_buffers(global_.buffers());
 }
 
 void LocalModels::forget(int worker) {
@@ -329,20 +301,17 @@ std::vector<FlatPiece> LocalModels::pieces(bool saving) {
       if (optimizers_.size() > 1) piece.name = name_of_worker(static_cast<int64_t>(worker), piece.name);
       out.push_back(std::move(piece));
     }
-  if (outer_)
-    for (FlatPiece& piece : outer_->state(saving)) {
-      piece.name = name_of_outer(piece.name);
-      out.push_back(std::move(piece));
-    }
+  out = joined(std::move(out), global_.pieces(saving));
   for (size_t worker = 0; worker < own_.size() && has_fragments(); ++worker) add_own(worker, saving, out);
   return out;
 }
 
-/// A worker that has nothing of its own has what was exchanged last. The tensors to read into say -1 where the checkpoint has none.
+/// A worker without tensors of its own is saved with the global model's. Windows to load into hold -1, which stays if the checkpoint has
+/// none.
 void LocalModels::add_own(size_t worker, bool saving, std::vector<FlatPiece>& out) {
   Own& own = own_[worker];
-  if (!saving) own = {copies(anchors_), copies(buffers_)};
-  const std::vector<at::Tensor>& weights = own.weights.empty() ? anchors_ : own.weights;
+  if (!saving) own = {copies(global_.weights()), copies(global_.buffers())};
+  const std::vector<at::Tensor>& weights = own.weights.empty() ? global_.weights() : own.weights;
   for (size_t i = 0; i < weights.size(); ++i)
     out.push_back(
         {name_of_own_weights(static_cast<int64_t>(worker), model_.trained[i].name), weights[i], model_.trained[i].tensor.sizes().vec(), 0});
@@ -358,25 +327,20 @@ void LocalModels::add_own(size_t worker, bool saving, std::vector<FlatPiece>& ou
 
 Json LocalModels::state() const { return Json::object(); }
 
-std::vector<FlatPiece> LocalModels::saved_pieces() { return pieces(/*saving=*/true); }
-
 std::vector<FlatPiece> LocalModels::loaded_pieces(const Json& state, const std::string& where) {
-  if (!state.is_null() && !state.is_object()) fail(ErrorCode::kBadInput, where, ": the state of the workers is damaged");
+  if (!state.is_null() && !state.is_object()) fail(ErrorCode::kBadInput, where, ": invalid state of the workers: expected an object");
   return pieces(/*saving=*/false);
 }
 
 void LocalModels::loaded(const Json& /*state*/) {
   for (PushOptimizer& optimizer : optimizers_) optimizer.load_counts();
-  if (outer_) outer_->load_counts();
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < anchors_.size(); ++i) anchors_[i].copy_(model_.weights[i]);
-  buffers_ = model_.copy_of_buffers();
+  global_.load();
   for (size_t worker = 0; worker < saved_windows_.size(); ++worker) {
     const double* const numbers = saved_windows_[worker].const_data_ptr<double>();
-    const bool is_there = *numbers >= 0;
+    const bool was_saved = *numbers >= 0;
     for (size_t fragment = 0; fragment < windows_.size(); ++fragment)
-      windows_[fragment][worker] = is_there ? static_cast<int64_t>(numbers[2 * fragment]) : 0;
-    if (is_there) own_[worker].buffers = copies(buffers_);
+      windows_[fragment][worker] = was_saved ? static_cast<int64_t>(numbers[2 * fragment]) : 0;
+    if (was_saved) own_[worker].buffers = copies(global_.buffers());
     else own_[worker] = {};
   }
 }

@@ -1,5 +1,7 @@
 #pragma once
-// sync=local:H and diloco:H: workers that train by themselves between exchanges, with a quorum of them at a server, and without ranks.
+// sync=local:H and diloco:H: workers train H steps on their own and exchange how far their weights moved. LocalServer with LocalWorker is
+// for a quorum of workers at a server, LocalModels for all workers of a simulated training in one process. local_server.cpp has the
+// algorithm.
 
 #include <cstdint>
 #include <limits>
@@ -15,188 +17,194 @@
 
 namespace cohort {
 
-// sync=local:H and diloco:H with a quorum: workers train by themselves for H steps and hand over by how much their weights moved; whatever
-// has come when an exchange is made is merged by samples, and who is late counts in the next one. local_server.cpp has the algorithm.
-
-// When an exchange takes place: with a quorum of the workers, and the others as far as they come within a grace time. Knows no clock.
-
-/// A value.
-class RoundGate {
+/// Decides when an exchange takes place: once a quorum of workers has pushed and a grace time for the others is over. A value; the caller
+/// provides the time.
+class QuorumGate {
  public:
   /// `quorum`: from 1.
-  RoundGate(int quorum, double grace_seconds) : quorum_(quorum), grace_seconds_(grace_seconds) {}
+  QuorumGate(int quorum, double grace_seconds) : quorum_(quorum), grace_seconds_(grace_seconds) {}
 
-  /// One more has handed over.
+  /// One more push has arrived.
   void add(double now) {
-    if (++num_there_ == quorum_) complete_since_ = now;
+    if (++num_pushes_ == quorum_) complete_since_ = now;
   }
   /// The exchange was made.
-  void clear() { *this = RoundGate(quorum_, grace_seconds_); }
+  void clear() { *this = QuorumGate(quorum_, grace_seconds_); }
 
-  /// Whether it takes place now; `others_come`: somebody else is on the way. With nobody on the way those that are there suffice, so that
-  /// lost workers stop nobody.
-  bool opens(double now, bool others_come) const {
-    if (num_there_ == 0) return false;
-    return !others_come || (num_there_ >= quorum_ && seconds_left(now) <= 0);
+  /// `others_pending`: another worker may still push. Without one, the pushes at hand suffice, so that lost workers block nobody.
+  bool is_open(double now, bool others_pending) const {
+    if (num_pushes_ == 0) return false;
+    return !others_pending || (num_pushes_ >= quorum_ && remaining_seconds(now) <= 0);
   }
-  /// Until the grace time is over; infinite without the quorum.
-  double seconds_left(double now) const {
-    if (num_there_ < quorum_) return std::numeric_limits<double>::infinity();
+  /// Remaining grace time; infinite before the quorum is reached.
+  double remaining_seconds(double now) const {
+    if (num_pushes_ < quorum_) return std::numeric_limits<double>::infinity();
     return complete_since_ + grace_seconds_ - now;
   }
 
   double complete_since() const { return complete_since_; }
-  void restore(int num_there, double complete_since) { num_there_ = num_there, complete_since_ = complete_since; }
+  void restore(int num_pushes, double complete_since) { num_pushes_ = num_pushes, complete_since_ = complete_since; }
 
  private:
-  int quorum_, num_there_ = 0;
+  int quorum_, num_pushes_ = 0;
   double grace_seconds_, complete_since_ = 0;
+};
+
+/// The global model and its exchange: weights move by the sum of the workers' weighted changes, or by an outer optimizer's step along it;
+/// buffers become the workers' weighted mean (integers: the maximum).
+class GlobalModel {
+ public:
+  /// Copies the weights and buffers of `model`, which must outlive it. Without `outer`, weights move by the mean change.
+  GlobalModel(const ServedModel& model, const std::optional<OuterOptimizer>& outer);
+
+  void begin_exchange();
+  /// One worker's change of a part of a parameter; scales `change` in place.
+  void add_change(const FragmentPiece& piece, const at::Tensor& change, double weight);
+  void add_buffer(size_t index, const at::Tensor& theirs, double weight);
+  void end_worker() { is_first_ = false; }
+  void apply(const FragmentPiece& piece);
+  void apply_buffers();
+
+  /// State of the outer optimizer, if any.
+  std::vector<FlatPiece> pieces(bool saving);
+  /// After these pieces and the model's own tensors were loaded.
+  void load();
+
+  const std::vector<at::Tensor>& weights() const { return weights_; }
+  const std::vector<at::Tensor>& buffers() const { return buffers_; }
+
+ private:
+  const ServedModel& model_;
+  std::vector<at::Tensor> weights_, changes_, buffers_, means_;  // Flat; changes_ and means_ belong to the exchange under way.
+  std::optional<ShardOptimizer> outer_;
+  double outer_rate_ = 1;
+  bool is_first_ = true;  // No worker was added yet.
 };
 
 struct LocalServerOptions {
   std::optional<OuterOptimizer> outer;  ///< None: the weights move by the mean change.
-  int64_t global_batch = 1;             ///< Samples of a step, in which lateness is counted.
+  int64_t global_batch = 1;             ///< Samples of a step, for lateness.
 };
 
-/// One thread. The global model; `module` gets it with show() alone.
+/// The server's half. One thread. `module` receives the global model only by copy_to_module().
 class LocalServer : public AsyncMode {
  public:
   LocalServer(const torch::nn::Module& module, const LocalServerOptions& options);
 
-  /// The exchange: of the works of several workers, each with its samples, in this order. Outcomes in the same.
-  std::vector<PushOutcome> merge(const std::vector<Work*>& works);
+  /// An exchange of several pushes, weighted by their samples and added in this order; outcomes in the same order.
+  std::vector<PushOutcome> merge(const std::vector<Assignment*>& pushes);
 
-  void pull(Work& work) override;
-  /// A change of weights in place of gradients.
-  void worked(Work& work, TicketResult result, const StepNumbers& numbers) override;
-  /// An exchange of one alone.
-  PushOutcome push(Work& work, const StepNumbers& numbers) override { return (void)numbers, merge({&work}).front(); }
-  std::vector<at::Tensor> served() const override;
-  void show() override;
+  void pull(Assignment& assignment) override { version_.mark_pull(assignment); }
+  /// `result` holds changes of weights in place of gradients.
+  void prepare_push(Assignment& assignment, TicketResult result, const StepNumbers& numbers) override;
+  /// An exchange of one push.
+  PushOutcome push(Assignment& assignment, const StepNumbers& /*numbers*/) override { return merge({&assignment}).front(); }
+  std::vector<at::Tensor> served_tensors() const override { return joined(global_.weights(), global_.buffers()); }
+  void copy_to_module() override;
 
-  int64_t version() const override { return version_; }
+  int64_t version() const override { return version_.version; }
   int64_t pull_bytes() const override { return model_.num_bytes; }
-  int64_t push_bytes() const override { return model_.num_bytes; }
-  int64_t bytes_in_flight() const override { return model_.num_bytes; }
 
-  std::vector<FlatPiece> saved_pieces() override { return pieces(/*saving=*/true); }
+  std::vector<FlatPiece> saved_pieces() override { return global_.pieces(/*saving=*/true); }
   Json state() const override;
   std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where) override;
   void loaded(const Json& state) override;
-  std::vector<at::Tensor> empty_handed_over() const override { return empty_copies(served()); }
-  size_t num_optional() const override { return 0; }
-  LocalServer* quorum() override { return this; }
+  LocalServer* local_server() override { return this; }
 
  private:
-  std::vector<FlatPiece> pieces(bool saving);
-  void add(const Work& work, double share, bool is_first);
-
   LocalServerOptions options_;
   ServedModel model_;
-  std::vector<at::Tensor> anchors_, buffers_;   // After the last exchange: the global model.
-  std::vector<at::Tensor> changes_, averages_;  // Of the exchange that is being made.
-  std::optional<ShardOptimizer> outer_;
-  int64_t version_ = 0, samples_ = 0;  // Works merged, and their samples.
+  GlobalModel global_;
+  ModelVersion version_;
 };
 
-/// A worker, with an optimizer of its own that nobody else sees. `module` must outlive it.
-class LocalWorker : public WorkerSide {
+/// A worker with an optimizer of its own, which nobody else has. `module` must outlive it.
+class LocalWorker : public AsyncWorker {
  public:
   LocalWorker(const torch::nn::Module& module, const UpdateRule& rule);
 
-  /// On the weights that were pulled: begin(), step() for each step's ticket, end().
+  /// Starting from the pulled weights: begin(), step() for the item of each step, end().
   void begin();
-  void step(const Ticket& ticket, const TicketResult& result, const StepNumbers& numbers);
-  /// Its loss is the mean over the samples.
+  void step(const Ticket& item, const TicketResult& result, const StepNumbers& numbers);
+  /// The change of weights, in place of gradients; the loss is the mean over the samples.
   TicketResult end();
 
-  const std::vector<at::Tensor>& pulled() const override { return pulled_; }
-  std::vector<at::Tensor> empty_handed_over() const override { return empty_copies(pulled_); }
-  /// All of it, of one step.
-  HandedOver hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) override;
-  HandedOver work(const OrderedTicket& order) override;
+  const std::vector<at::Tensor>& pull_buffers() const override { return pull_buffers_; }
+  /// A round of one step.
+  PushData make_push(const Ticket& item, TicketResult result, const StepNumbers& numbers) override;
+  PushData work(const AssignedItem& assigned) override;
 
   std::vector<FlatPiece> pieces() override { return optimizer_.pieces(model_.trained); }
   void load_counts() override { optimizer_.load_counts(); }
 
  private:
+  PushData end_push();
+
   ServedModel model_;
   PushOptimizer optimizer_;
-  std::vector<at::Tensor> pulled_, base_;
+  std::vector<at::Tensor> pull_buffers_, base_;
   double loss_ = 0;  // Sum over samples.
   int64_t samples_ = 0;
 };
 
-/// Of works that were merged: one push of all their samples.
-AppliedPush as_one_push(const std::vector<Work*>& works);
+/// The merged pushes as one, with all their samples.
+AppliedPush combined_push(const std::vector<Assignment*>& pushes);
 
-/// As a worker hands them over.
-std::vector<at::Tensor> handed_tensors(TicketResult result);
-
-// sync=local and diloco without ranks: what N workers that train by themselves between exchanges hold, one after the other in one process.
-// Between two rounds all have the same weights, so only their optimizers are kept apart; with fragments in turn their weights too.
-
-/// One thread. Weights and buffers of `module` are those that were exchanged last, but from begin() to end() of a worker.
+/// All N workers of sync=local or diloco in one process, one after the other. Between rounds they share one set of weights, so only their
+/// optimizers are kept apart; with fragments their weights too. One thread. Except between begin() and end() of a worker, `module` holds
+/// the global model.
 class LocalModels : public AsyncModel {
  public:
   LocalModels(const torch::nn::Module& module, const UpdateRule& rule, const std::optional<OuterOptimizer>& outer, int num_workers,
               int num_fragments = 1);
   int num_fragments() const { return num_fragments_; }
 
-  /// A part of a round, up to the exchange of that fragment (from 0; the last one ends the round), of those that take part: `samples` of
-  /// each worker that ends it, none of the others. With those of the parts since the fragment's last exchange they add up to more than 0.
-  void begin_part(int fragment, const std::vector<std::optional<int64_t>>& samples);
-  /// The worker's part, in rising order of workers: begin(), step() once a ticket, end().
+  /// Begins the steps of a round up to the exchange of `fragment` (from 0; the last one ends the round). `samples`: of each worker that
+  /// takes part in the exchange, none for the others; since the fragment's last exchange they must add up to more than 0.
+  void begin_fragment(int fragment, const std::vector<std::optional<int64_t>>& samples);
+  /// The steps of a worker, in rising order of workers: begin(), step() per item, end().
   void begin(int worker);
-  /// The result of a ticket's forward and backward. Returns the gradient's norm before clipping, 0 without.
-  double step(int worker, const Ticket& ticket, const TicketResult& result, const StepNumbers& numbers);
+  /// Applies the result of an item; returns the gradient's norm before clipping, 0 without clipping.
+  double step(int worker, const Ticket& item, const TicketResult& result, const StepNumbers& numbers);
   void end(int worker);
-  /// The exchange.
-  void end_part();
-  /// The worker begins anew, as one that was restarted.
+  void exchange_fragment();
+  /// Resets the worker's own state, as a restart does.
   void forget(int worker);
-  /// Of the exchange of one fragment.
   int64_t exchanged_bytes(int fragment) const;
 
-  void show() override {}
   int64_t pull_bytes() const override { return model_.num_bytes; }
-  int64_t push_bytes() const override { return model_.num_bytes; }
   int64_t bytes_in_flight() const override;
 
-  std::vector<FlatPiece> saved_pieces() override;
+  std::vector<FlatPiece> saved_pieces() override { return pieces(/*saving=*/true); }
   Json state() const override;
   std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where) override;
   void loaded(const Json& state) override;
 
  private:
-  std::vector<FlatPiece> pieces(bool saving);
-
-  struct Part {
-    int fragment = 0;
+  /// The fragment that is trained towards, and each worker's weight in its exchange.
+  struct Exchange {
     std::vector<FragmentPiece> pieces;
-    std::vector<double> shares;  ///< One a worker, of what is exchanged.
+    std::vector<double> weights;
     bool ends_round = true;
-    bool is_first = true;  ///< Nobody's change was added yet.
   };
-  /// What a worker has for itself; nothing where it is to begin with what was exchanged last.
+  /// A worker's own tensors, with fragments only; empty for one that begins with the global model.
   struct Own {
     std::vector<at::Tensor> weights, buffers;
   };
   bool has_fragments() const { return num_fragments_ > 1; }
-  std::vector<FragmentPiece> pieces_of(int fragment) const;
+  std::vector<FragmentPiece> fragment_pieces(int fragment) const;
+  std::vector<FlatPiece> pieces(bool saving);
   void add_own(size_t worker, bool saving, std::vector<FlatPiece>& out);
 
   ServedModel model_;
   UpdateRule rule_;
   int num_fragments_;
-  std::vector<PushOptimizer> optimizers_;                           // One a worker.
-  std::vector<at::Tensor> anchors_, changes_, buffers_, averages_;  // Of the last exchange; sums of this part. Weights and buffers.
-  Part part_;
-  std::vector<Own> own_;                       // One a worker; with fragments alone.
-  std::vector<std::vector<int64_t>> windows_;  // Of each fragment, each worker's samples since its last exchange.
-  std::vector<at::Tensor> saved_windows_;      // Of them for checkpoints, one a worker.
-  std::optional<ShardOptimizer> outer_;
-  double outer_rate_ = 1;
+  std::vector<PushOptimizer> optimizers_;  // Per worker.
+  GlobalModel global_;
+  Exchange exchange_;
+  std::vector<Own> own_;                       // Per worker.
+  std::vector<std::vector<int64_t>> windows_;  // Per fragment, each worker's samples since its last exchange.
+  std::vector<at::Tensor> saved_windows_;      // windows_ in the form of checkpoints, per worker.
 };
 
 }  // namespace cohort

@@ -11,27 +11,27 @@
 
 namespace cohort {
 
-TEST_CASE("an exchange takes place with a quorum and after the grace time, and at once where nobody else comes") {
-  RoundGate gate(2, 0.5);
-  CHECK(!gate.opens(10, false));  // Nobody has handed over.
+TEST_CASE("an exchange takes place with a quorum after the grace time, and at once if nobody else can push") {
+  QuorumGate gate(2, 0.5);
+  CHECK(!gate.is_open(10, false));  // No pushes.
   gate.add(10);
-  CHECK(!gate.opens(1000, true));
-  CHECK(gate.seconds_left(1000) > 1e300);
-  CHECK(gate.opens(10, false));  // All others are lost.
+  CHECK(!gate.is_open(1000, true));
+  CHECK(gate.remaining_seconds(1000) > 1e300);
+  CHECK(gate.is_open(10, false));  // All others are lost.
   gate.add(11);
-  CHECK(!gate.opens(11.25, true));
-  CHECK(gate.seconds_left(11.25) == 0.25);
-  gate.add(11.25);  // Who comes within the grace time does not lengthen it.
-  CHECK(gate.seconds_left(11.25) == 0.25);
-  CHECK(gate.opens(11.5, true));
-  CHECK(gate.opens(11.25, false));
+  CHECK(!gate.is_open(11.25, true));
+  CHECK(gate.remaining_seconds(11.25) == 0.25);
+  gate.add(11.25);  // A push within the grace time does not extend it.
+  CHECK(gate.remaining_seconds(11.25) == 0.25);
+  CHECK(gate.is_open(11.5, true));
+  CHECK(gate.is_open(11.25, false));
   gate.clear();
-  CHECK(!gate.opens(12, false));
+  CHECK(!gate.is_open(12, false));
   gate.add(12);
-  CHECK(!gate.opens(20, true));
-  RoundGate at_once(1, 0);
+  CHECK(!gate.is_open(20, true));
+  QuorumGate at_once(1, 0);
   at_once.add(3);
-  CHECK(at_once.opens(3, true));
+  CHECK(at_once.is_open(3, true));
 }
 
 namespace {
@@ -49,48 +49,49 @@ double value_of(const at::Tensor& tensor) { return tensor.flatten()[0].item<doub
 
 Ticket ticket_of(int share, int64_t samples) { return {0, share, {0, samples}, 4}; }
 
-/// What a worker hands over whose weights moved by `change` and whose statistic is `mean`, computed on the newest version.
-Work work_of(LocalServer& server, int share, int64_t samples, double change, double mean) {
-  Work work{.ticket = ticket_of(share, samples)};
+/// The push of a worker whose weights moved by `change` and whose statistic is `mean`, computed on the newest version.
+Assignment work_of(LocalServer& server, int share, int64_t samples, double change, double mean) {
+  Assignment work{.item = ticket_of(share, samples)};
   server.pull(work);
-  server.worked(work, {.loss = 1, .gradients = {at::full({6}, change)}, .buffers = {at::full({2}, mean), at::full({}, 7, at::kLong)}}, {});
+  server.prepare_push(work, {.loss = 1, .gradients = {at::full({6}, change)}, .buffers = {at::full({2}, mean), at::full({}, 7, at::kLong)}},
+                      {});
   return work;
 }
 
 TEST_CASE("an exchange of a quorum: changes and buffers by samples, and a late one in the next") {
   Toy toy;
   LocalServer server(toy, {.outer = std::nullopt, .global_batch = 8});
-  Work late = work_of(server, 2, 8, 6, 1), first = work_of(server, 0, 12, 1, 2), second = work_of(server, 1, 4, 5, 4);
+  Assignment late = work_of(server, 2, 8, 6, 1), first = work_of(server, 0, 12, 1, 2), second = work_of(server, 1, 4, 5, 4);
   const std::vector<PushOutcome> outcomes = server.merge({&first, &second});
   CHECK(outcomes.at(1).staleness == 0);
-  server.show();
+  server.copy_to_module();
   CHECK(value_of(toy.weight) == 1 + (12 * 1.0 + 4 * 5.0) / 16);
   CHECK(value_of(toy.mean) == (12 * 2.0 + 4 * 4.0) / 16);
   CHECK(toy.batches.item<int64_t>() == 7);
-  Work third = work_of(server, 0, 8, -1, 3);
+  Assignment third = work_of(server, 0, 8, -1, 3);
   const std::vector<PushOutcome> next = server.merge({&third, &late});
   CHECK(next.at(0).staleness == 0);
   CHECK(next.at(1).staleness == 2);
   CHECK(next.at(1).late_steps == 2);
-  server.show();
+  server.copy_to_module();
   CHECK(value_of(toy.weight) == 3 + (8 * -1.0 + 8 * 6.0) / 16);
   CHECK(server.version() == 4);
-  const AppliedPush push = as_one_push({&third, &late});
-  CHECK(push.ticket.num_samples() == 16);
-  CHECK(push.loss / push.ticket.weight() == doctest::Approx(1));
+  const AppliedPush push = combined_push({&third, &late});
+  CHECK(push.item.num_samples() == 16);
+  CHECK(push.loss / push.item.weight() == doctest::Approx(1));
 }
 
-TEST_CASE("an exchange of a quorum: diloco's outer step, and a state that comes back") {
+TEST_CASE("an exchange of a quorum: diloco's outer step, and a state that round-trips") {
   const LocalServerOptions options{.outer = OuterOptimizer{0.5, 0.8}, .global_batch = 4};
   Toy toy, again;
   LocalServer server(toy, options), other(again, options);
   double weight = 1, velocity = 0;
   for (const double change : {2.0, -3.0}) {
-    Work work = work_of(server, 0, 4, change, 1);
+    Assignment work = work_of(server, 0, 4, change, 1);
     server.merge({&work});
     velocity = 0.8 * velocity - change;
     weight -= 0.5 * (-change + 0.8 * velocity);
-    server.show();
+    server.copy_to_module();
     CHECK(value_of(toy.weight) == doctest::Approx(weight));
   }
   const Json state = Json::parse(server.state().dump());
@@ -106,9 +107,9 @@ TEST_CASE("an exchange of a quorum: diloco's outer step, and a state that comes 
   other.loaded(state);
   CHECK(other.version() == 2);
   for (LocalServer* const one : {&server, &other}) {
-    Work work = work_of(*one, 0, 4, 1, 5);
+    Assignment work = work_of(*one, 0, 4, 1, 5);
     one->merge({&work});
-    one->show();
+    one->copy_to_module();
   }
   CHECK(at::equal(toy.weight, again.weight));
   CHECK(at::equal(toy.mean, again.mean));
@@ -116,7 +117,7 @@ TEST_CASE("an exchange of a quorum: diloco's outer step, and a state that comes 
     CHECK_THROWS_AS(other.loaded_pieces(bad, "test"), Error);
 }
 
-TEST_CASE("a worker of a quorum hands over how far its own optimizer took it from where it began") {
+TEST_CASE("a worker of a quorum pushes the change of its weights by its own optimizer") {
   Toy toy;
   LocalWorker worker(toy, {.kind = UpdateRule::Kind::kMomentum, .momentum = 0.5});
   double weight = 1, velocity = 0;
@@ -124,7 +125,7 @@ TEST_CASE("a worker of a quorum hands over how far its own optimizer took it fro
     worker.begin();
     const double base = weight;
     for (const double gradient : {1.0, 3.0}) {
-      // Of half of the batch: the loss of a ticket, and so its gradient, is its part of the step's.
+      // Half of the batch: the loss and gradient of a work item are its contribution to the step's.
       worker.step(ticket_of(0, 2), {.loss = 0.5 * gradient, .gradients = {at::full({3, 2}, 0.5 * gradient)}, .buffers = {}},
                   {.learning_rate = 0.25});
       velocity = 0.5 * velocity + gradient;

@@ -1,3 +1,10 @@
+// Shared memory is an unnamed file (memfd) that the worker opens as /proc/PID/fd/N: only this user can, and only on this host. It begins
+// with a random number, which is part of the address, so that another file behind the same path (of another host, or a later process) is
+// not mistaken for it. The tensors follow, aligned to 64 bytes.
+//
+// A worker killed while it writes has not reported, so nobody reads what it wrote. One that was suspended and resumes later writes into
+// memory that nobody else uses, since each connection gets its own slot. Cost of a work item: one copy each way, and one more by whoever
+// receives a version.
 #include "cohort/async/packed_tensors.h"
 
 #include <ATen/ops/empty.h>
@@ -9,7 +16,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <optional>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/secrets.h"
@@ -17,6 +23,17 @@
 
 namespace cohort {
 namespace {
+
+constexpr size_t kHeaderBytes = 64, kAlignment = 64, kNonceBytes = 16;
+
+size_t aligned_bytes(const at::Tensor& tensor) { return (tensor.nbytes() + kAlignment - 1) / kAlignment * kAlignment; }
+
+size_t slot_bytes(const std::vector<at::Tensor>& down, const std::vector<at::Tensor>& up) {
+  size_t bytes = kHeaderBytes;
+  for (const std::vector<at::Tensor>* tensors : {&down, &up})
+    for (const at::Tensor& tensor : *tensors) bytes += aligned_bytes(tensor);
+  return bytes;
+}
 
 void pack_into(std::byte* to, const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
@@ -63,32 +80,9 @@ void unpack(const at::Tensor& bytes, const std::vector<at::Tensor>& tensors) {
 
 void unpack(const std::string& bytes, const std::vector<at::Tensor>& tensors) {
   if (std::ssize(bytes) != packed_bytes(tensors))
-    fail(ErrorCode::kBadInput, bytes.size(), " bytes came for tensors of ", packed_bytes(tensors));
+    fail(ErrorCode::kBadInput, "received ", bytes.size(), " bytes for tensors of ", packed_bytes(tensors));
   unpack_from(reinterpret_cast<const std::byte*>(bytes.data()), tensors);
 }
-
-// A file without a name (memfd), which the worker opens as /proc/PID/fd/N: only this user may, and only on this host. It begins with a
-// number drawn by chance, which the address has too, so that another file behind the same path - of another host, or of a later process -
-// is none. Then the tensors, each at a multiple of 64 bytes.
-//
-// A worker that is killed while it writes has said nothing, so nobody reads what it wrote; one that is stopped and goes on later writes
-// into memory that is its alone, for a connection that comes again gets another slot. Cost of a ticket: the bytes are copied once each way,
-// and once more by who receives a version.
-
-namespace {
-
-constexpr size_t kHeaderBytes = 64, kAlignment = 64, kNonceBytes = 16;
-
-size_t place_of(const at::Tensor& tensor) { return (tensor.nbytes() + kAlignment - 1) / kAlignment * kAlignment; }
-
-size_t bytes_of(const std::vector<at::Tensor>& down, const std::vector<at::Tensor>& up) {
-  size_t bytes = kHeaderBytes;
-  for (const std::vector<at::Tensor>* tensors : {&down, &up})
-    for (const at::Tensor& tensor : *tensors) bytes += place_of(tensor);
-  return bytes;
-}
-
-}  // namespace
 
 struct WorkerSlot::Memory {
   Memory(UniqueDescriptor its_file, size_t its_bytes) : file(std::move(its_file)), bytes(its_bytes) {
@@ -112,14 +106,14 @@ WorkerSlot::WorkerSlot(std::shared_ptr<Memory> memory, std::string address, cons
   for (const auto& [like, views] : {std::pair(&down, &down_), std::pair(&up, &up_)})
     for (const at::Tensor& tensor : *like) {
       views->push_back(at::from_blob(at, tensor.sizes(), [keep = memory_](void*) {}, tensor.options().requires_grad(false)));
-      at += place_of(tensor);
+      at += aligned_bytes(tensor);
     }
 }
 
 WorkerSlot WorkerSlot::make(const std::vector<at::Tensor>& down, const std::vector<at::Tensor>& up) {
   UniqueDescriptor file(::memfd_create("cohort-slot", MFD_CLOEXEC));
-  const size_t bytes = bytes_of(down, up);
-  // Pages that the system promised and does not have would be a SIGBUS later.
+  const size_t bytes = slot_bytes(down, up);
+  // Allocate now: a page that cannot be provided would be a SIGBUS later.
   if (file.get() < 0 || ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)) != 0) return {};
   const std::string nonce = hexadecimal(secret_bytes(kNonceBytes)), address = concat("/proc/", ::getpid(), "/fd/", file.get(), " ", nonce);
   auto memory = std::make_shared<Memory>(std::move(file), bytes);
@@ -133,7 +127,7 @@ WorkerSlot WorkerSlot::find(const std::string& address, const std::vector<at::Te
   if (parts.size() != 2 || !parts[0].starts_with("/proc/") || parts[1].size() != 2 * kNonceBytes) return {};
   UniqueDescriptor file(::open(parts[0].c_str(), O_RDWR | O_CLOEXEC));
   struct stat found{};
-  const size_t bytes = bytes_of(down, up);
+  const size_t bytes = slot_bytes(down, up);
   if (file.get() < 0 || ::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode) || found.st_size != static_cast<off_t>(bytes))
     return {};
   auto memory = std::make_shared<Memory>(std::move(file), bytes);
@@ -141,13 +135,13 @@ WorkerSlot WorkerSlot::find(const std::string& address, const std::vector<at::Te
   return {std::move(memory), address, down, up};
 }
 
-std::vector<at::Tensor> handed_over(const WorkerSlot* slot, const std::vector<at::Tensor>& empty, const std::string& data,
-                                    const std::vector<size_t>& missing, size_t num_optional, const std::string& where) {
+std::vector<at::Tensor> receive_push(const WorkerSlot* slot, const std::vector<at::Tensor>& empty, const std::string& data,
+                                     const std::vector<size_t>& missing, size_t num_optional, const std::string& where) {
   std::vector<at::Tensor> tensors = slot ? slot->up() : empty;
   for (const size_t at : missing) {
     if (at >= num_optional)
-      fail(ErrorCode::kBadInput, where, ": tensor ", at, " is missing, of ", tensors.size(), " of which the first ", num_optional,
-           " may be");
+      fail(ErrorCode::kBadInput, where, ": tensor ", at, " of ", tensors.size(), " is missing; only the first ", num_optional,
+           " are optional");
     tensors[at] = at::Tensor();
   }
   if (!slot) unpack(data, tensors);

@@ -1,5 +1,5 @@
 #pragma once
-// Tensors on their way between a server and its workers: as one array of bytes, or in memory that both have.
+// Tensors between a parameter server and its workers: as one byte array, or in memory shared by both.
 
 #include <ATen/core/Tensor.h>
 
@@ -12,35 +12,30 @@
 
 namespace cohort {
 
-// Several tensors as one array of bytes: one entry of a checkpoint for what belongs together.
-
 int64_t packed_bytes(const std::vector<at::Tensor>& tensors);
-/// A copy of those that are defined, one after the other.
+/// The bytes of the defined tensors, concatenated.
 at::Tensor packed(const std::vector<at::Tensor>& tensors);
-/// The same as bytes of a message.
 std::string packed_text(const std::vector<at::Tensor>& tensors);
-/// The other way, into the memory of contiguous tensors whose bytes are as many.
+/// Into contiguous tensors of the same total size.
 void unpack(const at::Tensor& bytes, const std::vector<at::Tensor>& tensors);
-/// Error(kBadInput) where the bytes are more or fewer.
+/// Error(kBadInput) if the sizes differ.
 void unpack(const std::string& bytes, const std::vector<at::Tensor>& tensors);
 
-// Memory that the server of a model and one worker of its host both have: versions go down and what came of them up in it, and messages say
-// alone when.
-
-/// One thread on each end, which take turns: the worker writes from when it was given work until it says that it is done.
+/// Memory shared by the server and one worker of its host: weights flow down and pushes up through it, messages carry only the timing. The
+/// two take turns: the worker may write between receiving work and reporting it done. One thread on each end.
 class WorkerSlot {
  public:
-  WorkerSlot() = default;  ///< None.
-  /// The server's, in memory that is gone with the last process that has it. `down` and `up` are like the tensors that go each way. None
-  /// where the system gives no such memory.
+  WorkerSlot() = default;  ///< No shared memory.
+  /// The server's end; `down` and `up` have the shapes of the tensors that go each way. Empty if the system provides no such memory. The
+  /// memory is freed with the last process that maps it.
   static WorkerSlot make(const std::vector<at::Tensor>& down, const std::vector<at::Tensor>& up);
-  /// The worker's, of the server's address(). None where that is of another host, of another user, or not of these tensors.
+  /// The worker's end, by the server's address(). Empty if that is on another host, of another user, or for other tensors.
   static WorkerSlot find(const std::string& address, const std::vector<at::Tensor>& down, const std::vector<at::Tensor>& up);
 
   explicit operator bool() const { return memory_ != nullptr; }
-  /// For find(); "" where there is none.
+  /// For find(); "" without shared memory.
   const std::string& address() const { return address_; }
-  /// In the memory, which they keep.
+  /// Views that keep the memory alive.
   const std::vector<at::Tensor>& down() const { return down_; }
   const std::vector<at::Tensor>& up() const { return up_; }
 
@@ -52,12 +47,12 @@ class WorkerSlot {
   std::vector<at::Tensor> down_, up_;
 };
 
-/// What a worker handed over: where it lies in the slot, those; else `data`, into `empty`. Without those that it says are `missing`, which
-/// may be of the first `num_optional`. Error(kBadInput) beginning with `where` for anything else.
-std::vector<at::Tensor> handed_over(const WorkerSlot* slot, const std::vector<at::Tensor>& empty, const std::string& data,
-                                    const std::vector<size_t>& missing, size_t num_optional, const std::string& where);
+/// The tensors of a push: the slot's, or `data` unpacked into `empty` if `slot` is null. Tensors listed in `missing`, which must be among
+/// the first `num_optional`, are undefined. Error(kBadInput) beginning with `where` otherwise.
+std::vector<at::Tensor> receive_push(const WorkerSlot* slot, const std::vector<at::Tensor>& empty, const std::string& data,
+                                     const std::vector<size_t>& missing, size_t num_optional, const std::string& where);
 
-/// Copies those that are defined, into contiguous memory of as many elements.
+/// Copies the defined tensors into contiguous ones of the same size.
 void copy_tensors(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from);
 
 }  // namespace cohort

@@ -1,13 +1,13 @@
 #include "cohort/async/push_optimizer.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "cohort/async/async_mode.h"
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/common/vector_loops.h"
@@ -17,10 +17,30 @@
 namespace cohort {
 namespace {
 
+/// The update rule for a push of weight a, and what its mean gradient is multiplied by.
+struct PushRule {
+  UpdateRule rule;
+  double gradient_factor = 1;
+};
+
+PushRule push_rule(const UpdateRule& rule, double weight) {
+  PushRule push{rule};
+  const auto scaled = [&](double decay) { return std::pow(decay, weight); };
+  if (rule.kind == UpdateRule::Kind::kMomentum || rule.kind == UpdateRule::Kind::kNesterov) {
+    push.rule.momentum = scaled(rule.momentum);
+    push.gradient_factor = (1 - push.rule.momentum) / (1 - rule.momentum);
+    push.rule.weight_decay = rule.weight_decay * push.gradient_factor;
+  } else if (rule.counts_updates()) {
+    push.rule.beta1 = scaled(rule.beta1);
+    push.rule.beta2 = scaled(rule.beta2);
+  }
+  return push;
+}
+
 template <typename T>
-void update_piece(const PushRule& push, const UpdateArguments& arguments, const at::Tensor& weights, const at::Tensor& gradient,
-                  const std::vector<at::Tensor>& slots) {
-  constexpr int64_t kGrain = 1 << 15;  // Elements worth a thread.
+void update_parameter(const PushRule& push, const UpdateArguments& arguments, const at::Tensor& weights, const at::Tensor& gradient,
+                      const std::vector<at::Tensor>& slots) {
+  constexpr int64_t kGrain = 1 << 15;  // Elements per thread.
   T* const values = weights.data_ptr<T>();
   const T* const from = gradient.data_ptr<T>();
   at::parallel_for(0, weights.numel(), kGrain, [&](int64_t begin, int64_t end) {
@@ -30,7 +50,6 @@ void update_piece(const PushRule& push, const UpdateArguments& arguments, const 
   });
 }
 
-/// Of those that are defined.
 double sum_of_squares(const std::vector<at::Tensor>& gradients) {
   double squares = 0;
   for (const at::Tensor& gradient : gradients) {
@@ -43,20 +62,6 @@ double sum_of_squares(const std::vector<at::Tensor>& gradients) {
 
 }  // namespace
 
-PushRule rule_of_push(const UpdateRule& rule, double weight) {
-  PushRule push{rule};
-  const auto part = [&](double decay) { return std::pow(decay, weight); };
-  if (rule.kind == UpdateRule::Kind::kMomentum || rule.kind == UpdateRule::Kind::kNesterov) {
-    push.rule.momentum = part(rule.momentum);
-    push.gradient_factor = (1 - push.rule.momentum) / (1 - rule.momentum);
-    push.rule.weight_decay = rule.weight_decay * push.gradient_factor;
-  } else if (rule.counts_updates()) {
-    push.rule.beta1 = part(rule.beta1);
-    push.rule.beta2 = part(rule.beta2);
-  }
-  return push;
-}
-
 PushOptimizer::PushOptimizer(const UpdateRule& rule, const std::vector<NamedTensor>& trained) : rule_(rule), steps_(trained.size(), 0.0) {
   for (const auto& [name, tensor] : trained) {
     if (tensor.scalar_type() != at::kFloat && tensor.scalar_type() != at::kDouble)
@@ -65,37 +70,40 @@ PushOptimizer::PushOptimizer(const UpdateRule& rule, const std::vector<NamedTens
     std::vector<at::Tensor>& slots = slots_.emplace_back();
     for (size_t slot = 0; slot < rule.slots().size(); ++slot)
       slots.push_back(at::zeros({tensor.numel()}, tensor.options().requires_grad(false)));
-    if (rule.counts_updates()) images_.push_back(at::zeros({1}, at::kFloat));
+    if (rule.counts_updates()) saved_steps_.push_back(at::zeros({1}, at::kFloat));
   }
 }
 
 double PushOptimizer::apply(const PushNumbers& numbers, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& gradients) {
   at::NoGradGuard no_grad;
-  double factor = 1 / numbers.weight;  // Gradients are those of the mean times the weight.
+  double factor = 1 / numbers.weight;  // Gradients are the mean times the weight.
   StepOutcome judged;
   if (numbers.clip_norm > 0) judged = judge_gradient(sum_of_squares(gradients), {.clip_norm = numbers.clip_norm}, &factor);
-  const PushRule push = rule_of_push(rule_, numbers.weight);
+  const PushRule push = push_rule(rule_, numbers.weight);
   for (size_t i = 0; i < weights.size(); ++i) {
     if (!gradients[i].defined()) continue;
     steps_[i] += numbers.weight;
     const UpdateArguments arguments{.learning_rate = numbers.learning_rate * numbers.weight,
                                     .gradient_factor = factor * push.gradient_factor,
                                     .num_updates = std::max<int64_t>(1, std::llround(steps_[i] / numbers.weight))};
-    if (weights[i].scalar_type() == at::kDouble) update_piece<double>(push, arguments, weights[i], gradients[i], slots_[i]);
-    else update_piece<float>(push, arguments, weights[i], gradients[i], slots_[i]);
+    if (weights[i].scalar_type() == at::kDouble) update_parameter<double>(push, arguments, weights[i], gradients[i], slots_[i]);
+    else update_parameter<float>(push, arguments, weights[i], gradients[i], slots_[i]);
   }
   return judged.gradient_norm;
 }
 
+double PushOptimizer::local_step(const ServedModel& model, const Ticket& item, const TicketResult& result, const StepNumbers& numbers) {
+  const at::NoGradGuard no_grad;
+  const double weight = item.weight();
+  for (const at::Tensor& gradient : result.gradients)
+    if (gradient.defined() && weight != 1) gradient.mul_(1 / weight);
+  return apply({.weight = 1, .learning_rate = numbers.learning_rate, .clip_norm = numbers.clip_norm}, model.weights, result.gradients);
+}
+
 PushOptimizer PushOptimizer::copy() const {
-  PushOptimizer out;
-  out.rule_ = rule_;
-  out.steps_ = steps_;
-  for (const std::vector<at::Tensor>& slots : slots_) {
-    std::vector<at::Tensor>& copies = out.slots_.emplace_back();
-    for (const at::Tensor& slot : slots) copies.push_back(slot.clone());
-  }
-  for (const at::Tensor& image : images_) out.images_.push_back(image.clone());
+  PushOptimizer out(*this);
+  for (std::vector<at::Tensor>& slots : out.slots_) slots = copies(slots);
+  out.saved_steps_ = copies(saved_steps_);
   return out;
 }
 
@@ -105,11 +113,6 @@ std::vector<at::Tensor> PushOptimizer::arrays() const {
   return all;
 }
 
-at::Tensor PushOptimizer::momentum(size_t parameter) const {
-  const bool has_momentum = rule_.kind == UpdateRule::Kind::kMomentum || rule_.kind == UpdateRule::Kind::kNesterov;
-  return has_momentum ? slots_[parameter][0] : at::Tensor();
-}
-
 std::vector<FlatPiece> PushOptimizer::pieces(const std::vector<NamedTensor>& trained) {
   std::vector<FlatPiece> pieces;
   const std::vector<std::string> names = rule_.slots();
@@ -117,15 +120,15 @@ std::vector<FlatPiece> PushOptimizer::pieces(const std::vector<NamedTensor>& tra
     const std::string prefix = "optimizer/" + trained[i].name + "/";
     for (size_t slot = 0; slot < names.size(); ++slot)
       pieces.push_back({prefix + names[slot], slots_[i][slot], trained[i].tensor.sizes().vec(), 0});
-    if (images_.empty()) continue;
-    images_[i].fill_(steps_[i]);
-    pieces.push_back({prefix + "step", images_[i], {}, 0});
+    if (saved_steps_.empty()) continue;
+    saved_steps_[i].fill_(steps_[i]);
+    pieces.push_back({prefix + "step", saved_steps_[i], {}, 0});
   }
   return pieces;
 }
 
 void PushOptimizer::load_counts() {
-  for (size_t i = 0; i < images_.size(); ++i) steps_[i] = images_[i].item<double>();
+  for (size_t i = 0; i < saved_steps_.size(); ++i) steps_[i] = saved_steps_[i].item<double>();
 }
 
 }  // namespace cohort

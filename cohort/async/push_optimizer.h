@@ -1,16 +1,16 @@
 #pragma once
-// The optimizers where a push is only a part of a step: optimizer state of a whole model, and an update by a part of a step.
+// Optimizers for pushes that cover only part of a step.
 //
-// A push of b of the B samples of its step is the part a = b / B of a step. With m the mean gradient over its samples, as if a step were
-// cut into 1 / a equal updates:
+// A push of b of the B samples of its step has weight a = b / B. With m the mean gradient over its samples, it is applied as if the step
+// were cut into 1 / a equal updates:
 //   decays            mu^a, beta1^a, beta2^a in place of mu, beta1, beta2
-//   rate              a x the rate of the step
+//   rate              a * the step's learning rate
 //   momentum          v = mu^a v + c (m + decay w), c = (1 - mu^a) / (1 - mu): 1 / a pushes of one gradient leave v as one step does
-//   adam, adamw       bias is corrected for the steps so far, parts included: the nearest whole number of such pushes
-//   clipping          of m, by itself
-// With a = 1 all of this is the step of parallel/optimizer/update.h, bit by bit; with sgd, 1 / a pushes of one version are the step up to
-// rounding, and to what weight decay makes of weights that move meanwhile. With momentum and adam they are not: weights move 1 / a times
-// within it, and adam sees the noise of smaller batches.
+//   adam, adamw       bias correction for the steps so far, fractions included: the nearest whole number of such pushes
+//   clipping          of m, push by push
+// a = 1 is the step of parallel/optimizer/update.h, bit by bit. With sgd, 1 / a pushes of one version equal the step up to rounding and the
+// effect of weight decay on weights that moved meanwhile. With momentum and adam they do not: weights move 1 / a times within the step, and
+// adam sees the noise of smaller batches. Cost of a push: one pass over the model.
 
 #include <ATen/core/Tensor.h>
 
@@ -22,6 +22,10 @@
 namespace cohort {
 
 struct NamedTensor;
+struct ServedModel;
+struct StepNumbers;
+struct Ticket;
+struct TicketResult;
 
 struct PushNumbers {
   double weight = 1;  ///< a.
@@ -29,43 +33,35 @@ struct PushNumbers {
   double clip_norm = 0;  ///< 0: no clipping.
 };
 
-/// The rule for a push of weight a, and what its mean gradient is multiplied by.
-struct PushRule {
-  UpdateRule rule;
-  double gradient_factor = 1;
-};
-PushRule rule_of_push(const UpdateRule& rule, double weight);
-
 /// One thread.
 class PushOptimizer {
  public:
-  /// For the trained parameters of a model, whose state begins at zero.
+  /// For the trained parameters of a model; the state begins at zero.
   PushOptimizer(const UpdateRule& rule, const std::vector<NamedTensor>& trained);
 
-  /// Updates `weights` (one a parameter) by `gradients`: of the sum of the losses of the push's samples over the samples of their whole
-  /// step, so a x m; undefined where there is none, and then weights and state stay. Returns the norm of m before clipping, 0 without it.
+  /// Updates `weights` (one per parameter) by `gradients`, each a * m; where a gradient is undefined, weights and state stay. Returns the
+  /// norm of m before clipping, 0 without clipping.
   double apply(const PushNumbers& numbers, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& gradients);
+  /// A full step on the module with the mean gradient of `item`, at the full rate: what a worker with its own optimizer does. Scales
+  /// `result.gradients` in place; returns the norm as apply() does.
+  double local_step(const ServedModel& model, const Ticket& item, const TicketResult& result, const StepNumbers& numbers);
 
   PushOptimizer copy() const;
-  /// Arrays of the state, parameter by parameter.
+  /// State arrays, parameter by parameter.
   std::vector<at::Tensor> arrays() const;
-  /// Momentum of a parameter; undefined for rules without.
-  at::Tensor momentum(size_t parameter) const;
 
-  /// "optimizer/NAME/SLOT" as ShardOptimizer has them, aliases of the memory; the count of updates in steps.
+  /// Aliases of the state as "optimizer/NAME/SLOT", as ShardOptimizer names them, with the update count in steps.
   std::vector<FlatPiece> pieces(const std::vector<NamedTensor>& trained);
-  /// After reading into pieces(): the counts as they are there, which are rounded to float.
+  /// Call after loading into pieces(): takes the counts over, which checkpoints round to float.
   void load_counts();
   const std::vector<double>& steps() const { return steps_; }
   void set_steps(std::vector<double> steps) { steps_ = std::move(steps); }
 
  private:
-  PushOptimizer() = default;
-
   UpdateRule rule_;
-  std::vector<std::vector<at::Tensor>> slots_;  // One list a parameter, flat.
-  std::vector<double> steps_;                   // Applied, one a parameter.
-  std::vector<at::Tensor> images_;              // Of them for checkpoints, where the rule counts.
+  std::vector<std::vector<at::Tensor>> slots_;  // Flat state tensors per parameter.
+  std::vector<double> steps_;                   // Steps applied, per parameter.
+  std::vector<at::Tensor> saved_steps_;         // steps_ in the form of checkpoints, for rules that count updates.
 };
 
 }  // namespace cohort

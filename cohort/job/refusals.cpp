@@ -79,7 +79,7 @@ std::vector<Refusal> refusals_of_served() {
          const bool moves_models = sync.kind == SyncKind::kQueue || sync.quorum > 0;
          return if_asked(moves_models && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
        }},
-      {"`sync=async`, `stale`, `queue` and a quorum with `--shares`", "a faster worker takes more tickets by itself: leave it out",
+      {"`sync=async`, `stale`, `queue` and a quorum with `--shares`", "a faster worker takes more work items by itself: leave it out",
        [](const Situation& s) { return setting(is_served(s) && shares_of(s) != "equal", "shares", shares_of(s), sync_key(s)); }},
       {"`sync=async`, `stale`, `queue` and a quorum with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or "
        "`--noise-scale`",

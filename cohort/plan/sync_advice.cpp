@@ -8,7 +8,7 @@
 // Both ends of the second make an interval of the time. A way is better than step where all of its interval is; where the interval reaches
 // below it may be, and the answer says how to find out with the model itself. Steps with shares by speed are the same training, so where
 // workers differ and stay as they are that comes before any way that changes it. queue and diloco are not among them: their trainings took
-// from 1.5 times the samples to more than were given. Cost: N tickets a step of the clock, for a few hundred steps a way.
+// from 1.5 times the samples to more than were given. Cost: N work items a step of the clock, for a few hundred steps a way.
 #include "cohort/plan/sync_advice.h"
 
 #include <algorithm>

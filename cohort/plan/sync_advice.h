@@ -15,7 +15,7 @@
 
 namespace cohort {
 
-/// What a ticket of a worker that waits for nobody costs beside computing and bytes, in real workers: three messages and their wake-ups.
+/// What a work item of a worker that waits for nobody costs beside computing and bytes, in real workers: three messages and their wake-ups.
 inline constexpr double kTicketSeconds = 3e-4;
 
 /// What decides the pace of a training of replicas.

@@ -15,7 +15,7 @@ struct AsyncRecord {
     int64_t worker = 0;
     double speed = kUnknown;          ///< 1: the median of those that are asked for.
     int64_t pushes = 0, samples = 0;  ///< Applied.
-    int64_t lost = 0, deaths = 0;     ///< Tickets that died with it.
+    int64_t lost = 0, deaths = 0;     ///< Work items that died with it.
     int64_t left = 0;                 ///< Times that it said that it leaves.
     double computing_seconds = 0, waiting_seconds = 0, moving_seconds = 0;
     double pushing_seconds = 0;  ///< The part of moving that brings its pushes to the server.

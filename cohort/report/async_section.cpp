@@ -90,7 +90,7 @@ std::string async_section(const RunRecord& run) {
              clock, ". Half of the pushes were at most ", significant(async.staleness_median, 3), " pushes late, 99 % at most ",
              significant(async.staleness_tail, 3), "; ", significant(async.mean_late_steps, 3), " steps in the mean. ",
              human_bytes(async.bytes_to_workers), " went to workers, ", human_bytes(async.bytes_to_server),
-             " came from them. Tickets lost with workers: ", with_commas(async.lost), ".");
+             " came from them. Work items lost with workers: ", with_commas(async.lost), ".");
   return section("virtual", "Workers that do not wait", intro,
                  (is_virtual ? loss_over_time(run) : "") + staleness_table(async) + workers_table(async));
 }

@@ -22,7 +22,7 @@ TrainResult train(const Job& job, const DataSet& data, const World& world, const
   if (is_served(job.config, job.layout)) return train_served(job, data, world, options);
   RunSetup run(job, data, world, options);
   std::unique_ptr<VirtualTraining> virtual_workers;
-  if (!run.config.virtual_time.empty()) virtual_workers = std::make_unique<VirtualTraining>(run);
+  if (!run.config.virtual_time.empty()) virtual_workers = make_virtual_training(run);
   RunSaver saver(run);
   begin_run(run);
   RunReporter reporter(run, saver, clock_only_pace);

@@ -11,12 +11,7 @@
 namespace cohort {
 namespace {
 
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? value : "";
-}
-
-/// As ssh asks of keys: the file must be this user's, and nobody else's to read.
+/// As ssh requires for keys: the file must belong to this user and be unreadable for others.
 void check_private(const std::string& path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) fail(ErrorCode::kEnvironment, "COHORT_TOKEN_FILE=", path, " cannot be read");
@@ -26,9 +21,14 @@ void check_private(const std::string& path) {
 
 }  // namespace
 
+std::string environment_variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+
 std::string job_token() {
-  std::string token = variable("COHORT_TOKEN");
-  const std::string path = variable("COHORT_TOKEN_FILE");
+  std::string token = environment_variable("COHORT_TOKEN");
+  const std::string path = environment_variable("COHORT_TOKEN_FILE");
   if (token.empty() && path.empty()) return "";
   if (!token.empty() && !path.empty()) fail(ErrorCode::kEnvironment, "COHORT_TOKEN and COHORT_TOKEN_FILE are both set; unset one of them");
   if (token.empty()) {

@@ -1,19 +1,21 @@
 #pragma once
-// The secret that the ranks of one job share, so that nobody else joins it.
+// The secret shared by the ranks of one job, so that nobody else joins it.
 
 #include <string>
 
 namespace cohort {
 
-/// COHORT_TOKEN, or the content of the file that COHORT_TOKEN_FILE names, without the line's end; "" where neither is set.
-/// Error(kEnvironment) where the token is shorter than kShortestToken, both are set, or others than the file's owner, this user, may read
-/// or write it.
+/// COHORT_TOKEN, or the content of the file named by COHORT_TOKEN_FILE without the line end; "" if neither is set. Error(kEnvironment) if
+/// the token is shorter than kShortestToken, both are set, or the file is not private to this user.
 std::string job_token();
 
-/// What to do where a token is missing: ends a message.
+/// Advice for a missing token, to end an error message.
 std::string how_to_give_a_token();
 
 /// 16 hexadecimal digits are 64 bits.
 inline constexpr size_t kShortestToken = 16;
+
+/// "" if it is not set.
+std::string environment_variable(const char* name);
 
 }  // namespace cohort

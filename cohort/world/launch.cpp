@@ -37,7 +37,7 @@ int make_store_file() {
 
 /// In a fresh child: die with the launcher, and with its signal handling undone.
 void become_rank(pid_t launcher, const sigset_t& signals_before) {
-  ::setpgid(0, 0);  // A group of its own: what the rank itself starts can be ended with it.
+  ::setpgid(0, 0);  // A process group of its own, so that its own children can be ended with it.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(4);  // The launcher died between fork and prctl.
   ::sigprocmask(SIG_SETMASK, &signals_before, nullptr);
@@ -53,7 +53,7 @@ World world_of_rank(const World& launcher, int rank, int num_ranks, int store_fd
   return world;
 }
 
-/// A port that is free now, for programs that make their own TCP store; ours never use it.
+/// A port that is free now, for programs that open their own TCP store.
 int free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -67,7 +67,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-/// A rank has a process group of its own: reading the terminal would stop it for ever. It reads an end of file instead.
+/// A rank is in a background process group, which reading the terminal would suspend: it reads an end of file instead.
 void leave_terminal() {
   if (!::isatty(STDIN_FILENO)) return;
   const int nothing = ::open("/dev/null", O_RDONLY);
@@ -75,8 +75,7 @@ void leave_terminal() {
   ::close(nothing);
 }
 
-/// What each rank gets as OMP_NUM_THREADS, "" where the environment says it. OpenMP's own choice is all cores in every rank, and ranks that
-/// crowd each other out are several times slower.
+/// OMP_NUM_THREADS for each rank, "" if the environment has it. OpenMP's default is all cores in every rank, which is several times slower.
 std::string threads_of_rank(int num_ranks) {
   if (const char* set = std::getenv("OMP_NUM_THREADS")) {
     log_info(concat(num_ranks, num_ranks > 1 ? " ranks" : " rank", ", OMP_NUM_THREADS=", set, " as in the environment"));
@@ -88,24 +87,22 @@ std::string threads_of_rank(int num_ranks) {
   return std::to_string(threads);
 }
 
-/// What launch() returns: in a rank which one it is, in the launcher (rank -1) how the job ended.
+/// Result of launch(): in a rank its number, in the launcher (rank -1) the exit code of the job.
 struct Launched {
   int rank = -1, store_fd = -1, status_fd = -1;
   int exit_code = 0;
 };
 
-/// Starts all ranks, and supervises them in the process that called. `ours`: they say how far they have trained from the beginning; else
-/// from when they first do.
-Launched launch(const LaunchOptions& options, bool ours) {
+/// Starts all ranks, and supervises them in the calling process. `count_from_start`: they count as training from the beginning, rather than
+/// from their first report.
+Launched launch(const LaunchOptions& options, bool count_from_start) {
   StatusPage status = StatusPage::create(options.num_ranks);
   const int store_fd = make_store_file();
-  auto supervisor =
-      std::make_unique<Supervisor>(status, Supervisor::Limits{options.grace_seconds, options.stop_seconds, options.workers_may_be_lost,
-                                                              options.is_one_of_many, options.counts_steps});
+  std::unique_ptr<Supervisor> supervisor = make_supervisor(status, options);
   const pid_t launcher = ::getpid();
-  std::fflush(nullptr);  // What is still buffered would be written by every rank again.
+  std::fflush(nullptr);  // Otherwise every rank would write buffered output again.
   for (int rank = 0; rank < options.num_ranks; ++rank) {
-    if (ours) count_steps(status[rank]);
+    if (count_from_start) count_steps(status[rank]);
     const pid_t pid = ::fork();
     if (pid < 0) {
       const std::string why = std::strerror(errno);
@@ -116,12 +113,12 @@ Launched launch(const LaunchOptions& options, bool ours) {
     }
     if (pid == 0) {
       become_rank(launcher, supervisor->signals_before());
-      // The launcher's: its end here would undo what become_rank() did.
+      // Not destroyed in a rank: that would undo become_rank().
       [[maybe_unused]] const Supervisor* const kept = supervisor.release();
       status[rank].pid = ::getpid();
       return {rank, store_fd, ::dup(status.fd()), 0};
     }
-    ::setpgid(pid, pid);  // Here too, so that it holds from now on whichever process comes first.
+    ::setpgid(pid, pid);  // In both processes, so that it holds whichever runs first.
     status[rank].pid = pid;
     supervisor->add(rank, pid);
   }
@@ -175,7 +172,7 @@ int guarded(const World& world, const std::function<int(const World&)>& body, st
 int run_ranks(const LaunchOptions& options, const std::function<int(const World&)>& body) {
   check_can_fork(options.num_ranks);
   const World launcher = world_from_environment();
-  const Launched here = launch(options, /*ours=*/true);
+  const Launched here = launch(options, /*count_from_start=*/true);
   if (here.rank < 0) return here.exit_code;
   set_log_rank(here.rank);
   const int code = guarded(world_of_rank(launcher, here.rank, options.num_ranks, here.store_fd, here.status_fd), body);
@@ -188,7 +185,7 @@ int run_ranks(const LaunchOptions& options, const std::function<int(const World&
 World become_ranks(const LaunchOptions& options) {
   check_can_fork(options.num_ranks);
   const World launcher = world_from_environment();
-  const Launched here = launch(options, /*ours=*/false);
+  const Launched here = launch(options, /*count_from_start=*/false);
   if (here.rank < 0) ::_exit(here.exit_code);
   set_log_rank(here.rank);
   leave_terminal();
@@ -197,11 +194,11 @@ World become_ranks(const LaunchOptions& options) {
 
 int run_program(const LaunchOptions& options, const std::vector<std::string>& arguments) {
   if (arguments.empty()) fail(ErrorCode::kBadInput, "launch: no program given; use: cohort launch -n 2 ./program --its-options");
-  // Before anything is said of ranks. A name without a folder is looked for by execvp() alone.
+  // Checked before anything is logged about ranks. A name without a folder is searched by execvp().
   if (arguments[0].find('/') != std::string::npos && ::access(arguments[0].c_str(), X_OK) != 0)
     fail(ErrorCode::kBadInput, "cannot start '", arguments[0], "': ", std::strerror(errno));
   const std::string port = std::to_string(free_port()), threads = threads_of_rank(options.num_ranks);
-  const Launched here = launch(options, /*ours=*/false);
+  const Launched here = launch(options, /*count_from_start=*/false);
   if (here.rank < 0) return here.exit_code;
   const std::string size = std::to_string(options.num_ranks), number = std::to_string(here.rank);
   for (const auto& [name, value] :
@@ -226,7 +223,7 @@ int run_program(const LaunchOptions& options, const std::vector<std::string>& ar
   ::execvp(argv[0], argv.data());
   const int error = errno;
   StatusPage page = StatusPage::open(here.status_fd, options.num_ranks);
-  count_steps(page[here.rank]);  // Bad input of all ranks, as with a program of ours.
+  count_steps(page[here.rank]);  // So that it is reported as bad input of all ranks.
   report_failure(page[here.rank], 2, concat("cannot start '", arguments[0], "': ", std::strerror(error)), false);
   ::_exit(2);
 }

@@ -12,14 +12,14 @@ namespace cohort {
 
 namespace {
 
-constexpr int64_t kMostRanks = 1 << 20;  // Far beyond any job; keeps every product below in an int.
+constexpr int64_t kMaxRanks = 1 << 20;  // Far beyond any job; keeps all products within int.
 
 void check_degree(const char* axis, int degree) {
   if (degree < 1) fail(ErrorCode::kBadInput, "The mesh's ", axis, " degree is ", degree, "; it must be at least 1.");
 }
 
 void check_num_ranks(int64_t num_ranks) {
-  if (num_ranks > kMostRanks) fail(ErrorCode::kBadInput, "A mesh of more than ", kMostRanks, " ranks; use smaller degrees.");
+  if (num_ranks > kMaxRanks) fail(ErrorCode::kBadInput, "A mesh of more than ", kMaxRanks, " ranks; use smaller degrees.");
 }
 
 struct Axis {
@@ -28,17 +28,17 @@ struct Axis {
 };
 constexpr std::array<Axis, 3> kAxes = {{{"dp", &MeshPoint::data}, {"pp", &MeshPoint::pipe}, {"tp", &MeshPoint::tensor}}};
 
-// The axes of "dp-pp-tp" from the slowest to the fastest: each of the three once.
+/// The axes in the given order, from the slowest to the fastest.
 std::array<Axis, 3> parse_order(const std::string& order) {
   std::array<Axis, 3> axes = kAxes;
   const auto by_name = [](const Axis& a, const Axis& b) { return a.name < b.name; };
-  do {  // Six of them.
+  do {
     std::string name;
     for (const Axis& axis : axes) name.append(name.empty() ? "" : "-").append(axis.name);
     if (name == order) return axes;
   } while (std::next_permutation(axes.begin(), axes.end(), by_name));
   fail(ErrorCode::kBadInput, "\"", order,
-       "\" is no order of a mesh's axes; it names dp, pp and tp once each, the slowest first, such as \"dp-pp-tp\".");
+       "\": invalid order of mesh axes; name dp, pp and tp once each, the slowest first, such as \"dp-pp-tp\".");
 }
 
 std::vector<int> ranks_along(int size, const std::function<int(int)>& rank_at) {

@@ -17,7 +17,7 @@ namespace cohort {
 char process_state(int pid) {
   const std::vector<std::string> fields = process_stat(pid);
   if (fields.empty()) return 'X';
-  // While the memory of a killed process is being taken down, which takes milliseconds, its state is still that of a running one.
+  // A killed process looks running for some milliseconds while its memory is released.
   return fields[stat_field::kVirtualBytes] == "0" ? 'Z' : fields[stat_field::kState][0];
 }
 
@@ -29,7 +29,7 @@ bool group_lives(int group) {
     if (!pid) continue;
     const std::vector<std::string> fields = process_stat(*pid);
     if (fields.empty() || parse_integer(fields[stat_field::kGroup]) != group) continue;
-    // One whose memory is being taken down still has its files and sockets.
+    // A process whose memory is being released still holds files and sockets.
     if (const char state = fields[stat_field::kState][0]; state != 'Z' && state != 'X') return true;
   }
   return false;

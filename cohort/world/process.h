@@ -1,5 +1,5 @@
 #pragma once
-// What the system says of a process, and of how long ago the user started this job.
+// Process state from /proc, and the time since the user started this job.
 
 #include <string>
 
@@ -7,19 +7,18 @@
 
 namespace cohort {
 
-/// State letter of process `pid` in /proc: 'R', 'S', 'D' alive; 'T' stopped; 'Z' ended and not yet waited for; 'X' gone. kill(pid, 0) would
-/// call a zombie alive. A killed process is 'Z' as soon as its main thread has left the memory, not only when that has been taken down.
-/// Not for kernel threads.
+/// State letter of process `pid` in /proc: 'R', 'S', 'D' alive; 'T' stopped; 'Z' zombie; 'X' gone. Unlike kill(pid, 0), tells zombies from
+/// live processes. A killed process counts as 'Z' as soon as its main thread has released its memory. Not for kernel threads.
 char process_state(int pid);
-/// Whether a process of that process group runs, sleeps or is stopped; zombies do not count.
+/// Whether the process group has a process other than zombies.
 bool group_lives(int group);
 
-/// The file of this program, to start it again: under this name `top` and `pgrep` know the process, while /proc/self/exe, which is what is
-/// left where the file is gone, would make it "exe".
+/// The executable of this program, to start it again. /proc/self/exe, which would show the process as "exe" in `top` and `pgrep`, is used
+/// only if the file is gone.
 std::string program_path();
 
-/// Seconds since the process that the user started (this one, or the launcher that forked it) began, loading of its libraries included; to
-/// 10 ms, the kernel's clock tick. -1 where /proc does not say.
+/// Seconds since the process that the user started (this one, or its launcher) began, including the loading of libraries; resolution 10 ms,
+/// the kernel's clock tick. -1 if unknown.
 double seconds_since_command(const World& world);
 
 }  // namespace cohort

@@ -4,12 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <new>
-#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
@@ -19,7 +17,7 @@ namespace cohort {
 StatusPage StatusPage::create(int num_ranks) {
   const int fd = ::memfd_create("cohort-status", 0);
   const size_t bytes = sizeof(RankStatus) * static_cast<size_t>(num_ranks);
-  // Allocated now: a page that cannot be had is an error here, not a SIGBUS later.
+  // Allocate now, so that missing memory is an error here and not a SIGBUS later.
   if (const int reason = fd < 0 ? errno : ::posix_fallocate(fd, 0, static_cast<off_t>(bytes)); reason != 0)
     fail(ErrorCode::kEnvironment, "no memory for the status page of ", num_ranks, " ranks: ", std::strerror(reason),
          reason == EFBIG    ? " (ulimit -f)"
@@ -35,25 +33,13 @@ StatusPage StatusPage::open(int fd, int num_ranks) {
   void* map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (map == MAP_FAILED) fail(ErrorCode::kEnvironment, "cannot map the status page (descriptor ", fd, "): ", std::strerror(errno));
   StatusPage page;
-  page.ranks_ = static_cast<RankStatus*>(map);
+  page.ranks_ = {static_cast<RankStatus*>(map), [fd, bytes](RankStatus* ranks) {
+                   ::munmap(ranks, bytes);
+                   ::close(fd);
+                 }};
   page.fd_ = fd;
   page.num_ranks_ = num_ranks;
   return page;
-}
-
-StatusPage::StatusPage(StatusPage&& other) noexcept { *this = std::move(other); }
-
-StatusPage& StatusPage::operator=(StatusPage&& other) noexcept {
-  std::swap(ranks_, other.ranks_);
-  std::swap(fd_, other.fd_);
-  std::swap(num_ranks_, other.num_ranks_);
-  return *this;
-}
-
-StatusPage::~StatusPage() {
-  if (!ranks_) return;
-  ::munmap(ranks_, sizeof(RankStatus) * static_cast<size_t>(num_ranks_));
-  ::close(fd_);
 }
 
 namespace {
@@ -96,12 +82,12 @@ void report_failure(RankStatus& status, int error_code, const std::string& messa
 bool report_to_launcher(int fd, int rank, int num_ranks, int error_code, const std::string& message) noexcept try {
   if (fd < 0) return false;
   const StatusPage page = StatusPage::open(::dup(fd), num_ranks);
-  // What a rank starts (`cohort launch -n 2 sh -c ...`) has the descriptor too, but its end is none that the launcher sees.
+  // Children of a rank (`cohort launch -n 2 sh -c ...`) inherit the descriptor, but the launcher does not see their end.
   const bool is_rank = page[rank].pid == ::getpid();
   report_failure(page[rank], error_code, is_rank ? message : "", error_code == static_cast<int>(ErrorCode::kEnvironment));
   return is_rank;
 } catch (const std::exception&) {
-  return false;  // The descriptor was closed on the way here.
+  return false;  // The descriptor was closed by a parent.
 }
 
 }  // namespace cohort

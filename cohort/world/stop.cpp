@@ -9,15 +9,15 @@ namespace cohort {
 namespace {
 
 std::atomic<bool> stop{false};
-std::atomic<int> num_waits{0};
+std::atomic<int> num_exit_guards{0};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free, "the signal handler uses them");
 
-void on_stop(int) {
+void on_stop_signal(int) {
   stop = true;
-  if (num_waits > 0) ::alarm(1);
+  if (num_exit_guards > 0) ::alarm(1);
 }
 
-[[noreturn]] void end_now(int) {
+[[noreturn]] void exit_at_alarm(int) {
   static constexpr char kBegin[] = "cohort: ";
   char line[sizeof kBegin + sizeof kStoppedBeforeFirstStep];
   size_t size = 0;
@@ -28,18 +28,18 @@ void on_stop(int) {
   ::_exit(130);
 }
 
-void (*handler_of(int signal))(int) {
+void (*current_handler(int signal))(int) {
   struct sigaction now{};
   return ::sigaction(signal, nullptr, &now) == 0 ? now.sa_handler : SIG_DFL;
 }
 
 void catch_signals(int flags) {
   struct sigaction action{};
-  action.sa_handler = on_stop;
+  action.sa_handler = on_stop_signal;
   action.sa_flags = SA_RESTART | flags;
   sigemptyset(&action.sa_mask);
   for (const int signal : stop_signals()) ::sigaction(signal, &action, nullptr);
-  // A file that reaches the limit of its size (ulimit -f) is an error of that write, as a full disk is.
+  // Exceeding a file size limit (ulimit -f) is then an error of that write, as a full disk is.
   ::signal(SIGXFSZ, SIG_IGN);
 }
 
@@ -51,9 +51,9 @@ struct sigaction alarm_before{};
 std::vector<int> stop_signals() {
   std::vector<int> signals = {SIGTERM};
   for (const int signal : {SIGINT, SIGHUP})
-    if (handler_of(signal) != SIG_IGN) signals.push_back(signal);
+    if (current_handler(signal) != SIG_IGN) signals.push_back(signal);
   for (const int signal : {SIGUSR1, SIGUSR2})
-    if (const auto handler = handler_of(signal); handler == SIG_DFL || handler == on_stop) signals.push_back(signal);
+    if (const auto handler = current_handler(signal); handler == SIG_DFL || handler == on_stop_signal) signals.push_back(signal);
   return signals;
 }
 
@@ -67,18 +67,18 @@ void request_stop() { stop = true; }
 
 EndsSoonAtStop::EndsSoonAtStop() {
   const std::lock_guard<std::mutex> lock(alarm_mutex);
-  if (num_waits == 0) {
+  if (num_exit_guards == 0) {
     struct sigaction action{};
-    action.sa_handler = end_now;
+    action.sa_handler = exit_at_alarm;
     ::sigaction(SIGALRM, &action, &alarm_before);
   }
-  ++num_waits;
+  ++num_exit_guards;
   if (stop) ::alarm(1);
 }
 
 EndsSoonAtStop::~EndsSoonAtStop() {
   const std::lock_guard<std::mutex> lock(alarm_mutex);
-  if (--num_waits > 0) return;
+  if (--num_exit_guards > 0) return;
   if (stop) ::alarm(0);
   ::sigaction(SIGALRM, &alarm_before, nullptr);
 }

@@ -1,8 +1,9 @@
 #pragma once
-// Signals that ask a rank to stop: the first asks training to save and stop at the end of the step. Torch-free.
+// Signals that request a stop: training then saves and stops at the end of the step. Torch-free.
 //
-// SIGINT, SIGTERM, SIGHUP, and SIGUSR1 and SIGUSR2, which batch systems send some time before they kill. Who was told to ignore SIGINT or
-// SIGHUP when it was started (`&` in a script, nohup) goes on ignoring them; SIGUSR1 and SIGUSR2 that a program uses itself stay its own.
+// The signals are SIGINT, SIGTERM, SIGHUP, and SIGUSR1 and SIGUSR2, which batch systems send some time before they kill. SIGINT and SIGHUP
+// that were ignored when the process started (`&` in a script, nohup) stay ignored; SIGUSR1 and SIGUSR2 with a program's own handler stay
+// its own.
 
 #include <signal.h>
 
@@ -11,23 +12,23 @@
 
 namespace cohort {
 
-/// Those of them that this process heeds. Not those that are ignored.
+/// The signals that request a stop in this process, without ignored ones.
 std::vector<int> stop_signals();
-/// They set a flag from now on instead of ending the process. SIGXFSZ is ignored: who writes over a limit of file sizes gets an error.
+/// From now on they set a flag instead of ending the process. Also ignores SIGXFSZ, so that exceeding a file size limit is a write error.
 void catch_stop_signals();
-/// The same for the first of these signals, whose successors end the process as they would have: for the time before the training.
+/// The same for the first signal only; a second ends the process. For the time before the training.
 void catch_first_stop_signal();
-/// These signals end the process again, as they do before any of these calls: for a rank that has nothing to finish or to save.
+/// Restores the default action: for a rank with nothing to finish or save.
 void end_at_stop_signals();
-/// Whether one has come. Any thread.
+/// Whether a stop was requested. Any thread.
 bool stop_requested();
-/// As if a signal had come (tests, and `--goal`-like ends from outside).
+/// As if a signal had arrived.
 void request_stop();
 
 inline constexpr char kStoppedBeforeFirstStep[] = "interrupted before the first step; nothing was saved";
 
-/// While one lives there is nothing to save, and a call may wait that does not look at stop_requested(): a second after a stop signal, if
-/// it still lives, the process says so and ends with exit code 130. For ranks that nobody else of ours looks after.
+/// For a phase with nothing to save in which a blocking call may not check stop_requested(): if the object still exists a second after a
+/// stop signal, the process ends with a message and exit code 130. For ranks without our launcher.
 class EndsSoonAtStop {
  public:
   EndsSoonAtStop();

@@ -36,13 +36,13 @@ std::atomic<int> our_rank{0}, our_size{1}, our_status_fd{-1};
 std::atomic<int> num_unfinished{0};
 std::terminate_handler handler_before = nullptr;
 
-std::string name_of(const std::type_info& type) {
+std::string type_name(const std::type_info& type) {
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), &std::free);
   return name ? name.get() : type.name();
 }
 
-/// One that the program set: the compiler's own would print, and abort.
+/// Whether the program set a handler: the default one would print and abort.
 bool has_own_handler() { return handler_before && handler_before != __gnu_cxx::__verbose_terminate_handler; }
 
 [[noreturn]] void on_terminate() {
@@ -61,7 +61,7 @@ bool has_own_handler() { return handler_before && handler_before != __gnu_cxx::_
     } catch (...) {
       const std::type_info* const type = abi::__cxa_current_exception_type();
       if (!has_own_handler())
-        end_process(1, concat("an exception of type ", type ? name_of(*type) : std::string("unknown"),
+        end_process(1, concat("an exception of type ", type ? type_name(*type) : std::string("unknown"),
                               ", which is no std::exception and says nothing else"));
     }
   }
@@ -69,7 +69,7 @@ bool has_own_handler() { return handler_before && handler_before != __gnu_cxx::_
   std::abort();
 }
 
-/// As many at a time as a library may have wanted: one of ours may have ended since, and made room for a few.
+/// Tries as many threads at a time as a library may have wanted: one of ours may have ended since and made room for a few.
 bool can_start_threads() {
   static std::mutex held;
   std::array<pthread_t, 32> threads;
@@ -89,7 +89,7 @@ bool can_start_threads() {
   return reason != EAGAIN;
 }
 
-std::string limit_of_threads() {
+std::string thread_limit_message() {
   rlimit limit{};
   const bool is_limited = ::getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   return concat("no further thread or process can be started: ",
@@ -97,10 +97,10 @@ std::string limit_of_threads() {
                 name_settings(" the container fewer (pids.max of its cgroup); raise that, or use fewer --workers or --threads"));
 }
 
-/// Libraries call exit() where they cannot start their threads.
+/// Libraries call exit() if they cannot start their threads.
 void on_exit() {
   if (num_unfinished == 0) return;
-  if (!can_start_threads()) end_process(static_cast<int>(ErrorCode::kEnvironment), limit_of_threads());
+  if (!can_start_threads()) end_process(static_cast<int>(ErrorCode::kEnvironment), thread_limit_message());
   end_process(1,
               "something called exit() in the middle of the work: the model, its loss or a library that they use; only what was saved "
               "before is left");
@@ -114,21 +114,21 @@ void end_process(int code, const std::string& text) {
     log_failure(code, text);
   }
   std::fflush(stdout);
-  ::_exit(code);  // Other threads still run: no destructor of a global object is safe.
+  ::_exit(code);  // Other threads still run, so destructors of global objects are not safe.
 }
 
 UnfinishedWork::UnfinishedWork() {
   static std::once_flag once;
   std::call_once(once, [] {
     std::atexit(on_exit);
-    ::pthread_atfork(nullptr, nullptr, [] { num_unfinished = 0; });  // A forked child may end as it likes.
+    ::pthread_atfork(nullptr, nullptr, [] { num_unfinished = 0; });  // A forked child may call exit().
   });
   ++num_unfinished;
 }
 
 UnfinishedWork::~UnfinishedWork() { --num_unfinished; }
 
-std::string sentence_of(const std::exception& error) {
+std::string one_line_message(const std::exception& error) {
   std::string text = error.what();
   for (const char* const frames : {"\nException raised from", "\nframe #0"}) text.resize(std::min(text.size(), text.find(frames)));
   std::string line;
@@ -144,7 +144,7 @@ std::string sentence_of(const std::exception& error) {
 Ending ending_of(const std::exception& error) {
   const auto* const system = dynamic_cast<const std::system_error*>(&error);
   const bool has_no_thread = system && system->code() == std::errc::resource_unavailable_try_again;
-  return has_no_thread ? Ending{static_cast<int>(ErrorCode::kEnvironment), limit_of_threads()} : Ending{1, sentence_of(error)};
+  return has_no_thread ? Ending{static_cast<int>(ErrorCode::kEnvironment), thread_limit_message()} : Ending{1, one_line_message(error)};
 }
 
 void end_uncaught_errors_well(const World& world) {
@@ -156,23 +156,23 @@ void end_uncaught_errors_well(const World& world) {
   std::call_once(once, [] { handler_before = std::set_terminate(on_terminate); });
 }
 
-// The first rank of a host prints, then binds a socket to a name that only the kernel knows and forgets with the process: the user, the job
-// and a hash of the text, and one to the name of no text: something has been said. The others look for the first name, and print where
-// there is the second alone, or none in time. Cost: no message; the wait. Source: ours.
+// print_once(): the first rank of a host prints, then binds two abstract sockets, which vanish with the process: one named by user, job and
+// a hash of the text, and one named by a hash of "", which means that some error was printed. Other ranks look for the first name, and
+// print if they find only the second, or none in time. Cost: no message, only the wait. Source: ours.
 
 namespace {
 
-constexpr double kStaySeconds = 1, kWaitSeconds = 1.5;
+constexpr double kKeepSeconds = 1, kWaitSeconds = 1.5;
 
 void sleep_for(double seconds) {
   const timespec time{static_cast<time_t>(seconds), static_cast<long>(1e9 * (seconds - static_cast<double>(static_cast<time_t>(seconds))))};
   ::nanosleep(&time, nullptr);
 }
 
-class Name {
+class AbstractSocketName {
  public:
-  /// Launchers without a name for the job start its ranks of a host from one process.
-  Name(const World& world, const std::string& text) {
+  /// Launchers that give no job id start all ranks of a host from one process.
+  AbstractSocketName(const World& world, const std::string& text) {
     const std::string job = world.job_id.empty() ? concat(::getppid()) : world.job_id;
     const std::hash<std::string> hash;
     const std::string name = concat("cohort-said-", ::getuid(), "-", hash(job), "-", hash(text));
@@ -204,16 +204,16 @@ class Name {
 
 void print_once(const World& world, const std::string& text, const std::function<void()>& print) {
   if (world.launcher == "none" || world.local_size == 1) return print();
-  const Name same(world, text), any(world, "");
+  const AbstractSocketName same(world, text), any(world, "");
   if (world.local_rank == 0) {
     print();
     same.take(), any.take();
-    return sleep_for(kStaySeconds);
+    return sleep_for(kKeepSeconds);
   }
   for (const double start = steady_seconds(); steady_seconds() - start < kWaitSeconds; sleep_for(0.02)) {
-    const bool is_said = any.is_taken();  // Taken after the other.
+    const bool is_printed = any.is_taken();  // Bound after the other.
     if (same.is_taken()) return;
-    if (is_said) break;
+    if (is_printed) break;
   }
   set_log_rank(world.rank);
   print();

@@ -1,6 +1,6 @@
 #pragma once
-// A process that ends by itself: exceptions that nobody catches in a program of the user's own, exit() in the middle of ours, and what all
-// ranks of a host find wrong alike, which one of them prints. Torch-free.
+// Unexpected ends of a process: uncaught exceptions in a user's own program, exit() in the middle of our work, and errors common to all
+// ranks of a host, which only one of them prints. Torch-free.
 
 #include <exception>
 #include <functional>
@@ -11,17 +11,16 @@
 
 namespace cohort {
 
-/// From now on an exception that leaves main() or a thread ends this process as it would end our own program: one line, "cohort: error:
-/// TEXT", and the exit code of an Error, 1 for any other std::exception (LibTorch's c10::Error too). Under `cohort launch` the launcher
-/// prints the line, with the rank in it. A terminate handler that the program set before takes care of all but Errors, and LibTorch's own
-/// of what is no std::exception. world_from_environment() and Group::create() call this; again: `world` is who we are now.
+/// From now on an exception that leaves main() or a thread ends this process as it would end our own program: with one line, "cohort:
+/// error: TEXT", and the exit code of an Error, or 1 for any other std::exception (such as c10::Error). Under `cohort launch` the launcher
+/// prints the line, with the rank. An earlier terminate handler of the program still handles everything except Errors, and LibTorch's own
+/// handles what is not a std::exception. Called by world_from_environment() and Group::create(); a further call updates `world`.
 void end_uncaught_errors_well(const World& world);
 
-/// Ends this process as an error does, though other threads still run.
+/// Ends this process as an error does, even while other threads run.
 [[noreturn]] void end_process(int code, const std::string& text);
 
-/// While one lives, a call of exit() in this process ends it as an error does, with code 1: whoever started us would take code 0 for work
-/// that is done.
+/// During its lifetime a call of exit() ends this process as an error does, with code 1: exit code 0 would mean that the work is done.
 class UnfinishedWork {
  public:
   UnfinishedWork();
@@ -30,19 +29,19 @@ class UnfinishedWork {
   UnfinishedWork& operator=(const UnfinishedWork&) = delete;
 };
 
-/// What `error` says, in one line: without the C++ frames that LibTorch appends.
-std::string sentence_of(const std::exception& error);
+/// The message of `error` in one line, without the stack frames that LibTorch appends.
+std::string one_line_message(const std::exception& error);
 
-/// Exit code and sentence of an exception that is no Error: 1, and 4 where no thread could be started.
+/// Exit code and message of an exception that is not an Error: code 1, or 4 if no thread could be started.
 struct Ending {
   int code = 1;
   std::string text;
 };
 Ending ending_of(const std::exception& error);
 
-/// Calls `print`, which prints `text`, in a job of a launcher once a host: its first rank prints, another one keeps quiet where that has
-/// printed the same, or does within 1.5 seconds. Texts that differ are all printed. Call it right before the process ends: the first rank
-/// stays for a second, so that slower ones find it.
+/// Prints an error that every rank of a host encounters only once: calls `print`, which prints `text`, on the first rank of the host, and
+/// on another rank unless the first printed the same text already or does so within 1.5 seconds. Call it right before the process ends: the
+/// first rank waits a second, so that slower ranks notice.
 void print_once(const World& world, const std::string& text, const std::function<void()>& print);
 
 }  // namespace cohort

@@ -121,12 +121,12 @@ TEST_CASE("the variables of several launchers together, and of one that did not 
       {with(slurm, {{"MASTER_PORT", kubernetes}}), "slurm", 5, 4},
       {with(slurm, {{"MASTER_PORT", kubernetes}, {"MASTER_ADDR", "10.0.0.1"}}), "enableServiceLinks: false"},
       {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", kubernetes}},
-       "is no port: Kubernetes sets it so where a service is named master"},
+       "is not a port: Kubernetes sets it so where a service is named master"},
       {{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", kubernetes}}, "torchrun", 0, 1},
       {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "[fd00::5]"}, {"MASTER_PORT", "9"}}, "torchrun", 0, 1, "fd00::5"},
       // A program that a rank of `cohort launch` started without its descriptors, and one that has them from elsewhere.
       {with(launched, {{"COHORT_LAUNCHER", parent}}), "torchrun", 1, 2, "127.0.0.1"},
-      {with(launched, {{"COHORT_LAUNCHER", pid}}), "is left of a `cohort launch` that this process is no rank of"},
+      {with(launched, {{"COHORT_LAUNCHER", pid}}), "is left of a `cohort launch` that did not start this process"},
       {launched, "env -u COHORT_STORE_FD"},
   };
   for (const Row& row : rows) {

@@ -117,7 +117,7 @@ def test_a_killed_worker_is_named_and_the_training_goes_on():
     with Folder() as folder:
         _, err = said(["train", *TINY, "--quiet", "--run", folder / "k", "--steps", 40, "--workers", 3, "--layout", "sync=async", "--inject", "kill:2:5"])
         check(re.search(r"rank 2 \(pid \d+\) was killed by signal 9 \(SIGKILL\); the training goes on", err), err)
-        check("worker 2 is lost after 5 pushes" in err and "its ticket goes to another" in err, err)
+        check("worker 2 is lost after 5 pushes" in err and "its work item goes to another" in err, err)
         account = record(folder / "k", "async")
         check(account["samples"] == samples_of(folder / "k", 40) and account["workers"][2]["pushes"] == 5 and account["lost"] == account["deaths"] == 1, f"{account}")
         # Goes on with all of them, with fewer, and as another kind of training.

@@ -69,7 +69,7 @@ def test_a_worker_joins_works_and_leaves():
 
 
 def test_a_worker_that_is_told_to_stop_leaves():
-    """After the ticket that it has: nothing is lost, and nobody has died. With the next number another comes."""
+    """After the work item that it has: nothing is lost, and nobody has died. With the next number another comes."""
     with Folder() as folder:
         process, where = begin(folder, "l", "--workers", 1)
         for number, how in ((1, signal.SIGINT), (2, signal.SIGTERM)):

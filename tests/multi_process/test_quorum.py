@@ -76,7 +76,7 @@ def test_who_is_late_is_not_waited_for():
 def test_a_lost_worker_ends_nothing():
     with Folder() as folder:
         code, _, err = run(["train", *TINY, "--quiet", "--run", folder / "k", "--steps", 48, "--workers", 3, "--layout", "sync=diloco:4:quorum=3", "--inject", "kill:2:3"])
-        check(code == 0 and "worker 2 is lost after 3 pushes" in err and "its ticket goes to another" in err, f"{code} {err}")
+        check(code == 0 and "worker 2 is lost after 3 pushes" in err and "its work item goes to another" in err, f"{code} {err}")
         account = record(folder / "k", "async")
         check(account["samples"] == samples_of(folder / "k", 48) and account["workers"][2]["pushes"] == 3 and account["deaths"] == 1, f"{account}")
         # On with all, with fewer, as ranks that exchange together, and as plain data parallelism.

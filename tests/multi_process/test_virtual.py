@@ -48,7 +48,7 @@ def test_one_worker_is_a_training_of_one_process_bit_by_bit():
                 losses = [[row[:4] for row in curve(folder / run)] for run in (name, f"plain-{optimizer}")]
                 check(losses[0] == losses[1], f"{name}: other losses")
         dropout = ["--model", "transformer:width=8,layers=1,heads=1,dropout=0.2", "--data", "synthetic:text,samples=256", "--steps", 5, "--sample-bytes", 0]
-        check(train(folder, "t", *dropout) == train(folder, "v", *dropout, "--virtual", "workers=1,compute=1", "--layout", "sync=async"), "dropout by ticket")
+        check(train(folder, "t", *dropout) == train(folder, "v", *dropout, "--virtual", "workers=1,compute=1", "--layout", "sync=async"), "dropout by work item")
 
 
 def test_workers_that_wait_are_ranks_bit_by_bit():
@@ -133,7 +133,7 @@ def test_the_same_bits_each_time():
 
 
 def test_a_killed_run_goes_on_as_if_nothing_had_been():
-    """SIGKILL in the middle; tickets, work in flight, events and accounts come back from the checkpoint."""
+    """SIGKILL in the middle; work items, work in flight, events and accounts come back from the checkpoint."""
     with Folder() as folder:
         for sync, more in (("async", ["--remedy", "rate:0.5"]), ("stale:2", ["--optimizer", "adam"]), ("async,compress=int8", []), ("queue", []), ("step", []), ("diloco:3:2", ["--eval-every", 21, "--optimizer", "adam"])):
             options = ["--steps", 60, "--checkpoint-every", 9, "--eval-every", 20, "--keep-checkpoints", 2, "--virtual", ROUGH, "--layout", f"sync={sync}", *more]
@@ -187,7 +187,7 @@ def test_compressed_pushes_are_fewer_bytes_on_the_link():
 def test_a_run_goes_on_under_other_syncs_and_without_the_clock():
     with Folder() as folder:
         run_ok(["train", *TINY, "--quiet", "--run", folder / "r", "--steps", 10, "--virtual", "workers=4,compute=0.01", "--layout", "sync=async"])
-        for steps in (12, 20):  # Of a run that was at its end, workers find tickets again.
+        for steps in (12, 20):  # Of a run that was at its end, workers find work items again.
             run_ok(["train", "--run", folder / "r", "--resume", "--quiet", "--steps", steps, *(["--layout", "sync=queue"] if steps == 20 else [])])
         code, _, err = run(["train", "--run", folder / "r", "--resume", "--steps", 30, "--virtual", "workers=2,compute=0.01"])
         check(code == 0 and "all workers begin anew" in err, err)

@@ -1,17 +1,12 @@
 #pragma once
-// A worker of a training whose workers do not wait for one another: it asks for a ticket, computes it on the version that comes with it,
-// hands over the gradient, and asks again.
+// A worker of an asynchronous training in a process of its own: it requests work, computes it on the version that comes with it, and pushes
+// the result.
 
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "cohort/async/async_mode.h"
-#include "cohort/async/packed_tensors.h"
-#include "cohort/async/served/served_words.h"
 #include "cohort/async/ticket_work.h"
 #include "cohort/data/tickets.h"
 #include "cohort/job/job.h"
@@ -20,56 +15,27 @@
 
 namespace cohort {
 
+struct WorkOrder;
+
 struct ServedWorkerOptions {
   int worker = 0;
-  std::string hello;  ///< What must be the same on all, for the server to compare.
+  std::string configuration;  ///< Compared by the server with its own.
   Injection injection;
   double timeout_seconds = 60;
-  std::function<void()> between_tickets;     ///< Also at least every 50 ms while it waits; empty for none.
-  std::function<void(int64_t step)> pushed;  ///< After each push, with the step (from 1) that it is of; empty for none.
-  std::function<bool()> leaves;              ///< Whether it is to go, asked between two tickets; empty for never.
+  std::function<void()> between_items;       ///< Called between work items, and every 50 ms while waiting; may be empty.
+  std::function<void(int64_t step)> pushed;  ///< Called after each push with its step (from 1); may be empty.
+  std::function<bool()> leaves;              ///< Whether to leave, asked between work items; may be empty.
 };
 
-/// Forward and backward of what was ordered, on what was pulled.
-using TicketSource = std::function<HandedOver(const WorkOrder&)>;
+/// Computes a work item on the version that was pulled.
+using ComputeFunction = std::function<PushData(const WorkOrder&)>;
 
-/// One thread.
-class ServedWorker {
- public:
-  /// `side` must outlive it.
-  ServedWorker(WorkerSide& side, TicketSource source, MessageClient link, ServedWorkerOptions options);
+/// Works until the server ends the training; returns the reason, "" for a completed training or a worker that left. Reconnects if the
+/// connection breaks and discards the work at hand, which goes to another worker. Error(kEnvironment) if the server is gone. A failure here
+/// is reported to the server first.
+std::string run_served_worker(AsyncWorker& worker, ComputeFunction compute, MessageClient client, ServedWorkerOptions options);
 
-  /// Until the server says that it is over; returns why, "" for a training that came to its end, and for a worker that left. A connection
-  /// that breaks is made again, and the work in hand is thrown away: its ticket has gone to another. Error(kEnvironment) where the server
-  /// is gone. What goes wrong here is told to the server first.
-  std::string run();
-
- private:
-  struct LostServer {};
-  static constexpr double kLookSeconds = 0.05, kComeBackSeconds = 5;
-  template <typename Talk>
-  auto over_link(const Talk& talk);
-  void come_in(double timeout_seconds);
-  void ask();
-  std::optional<std::string> obey();
-  std::optional<std::string> last_word();
-  void work(const WorkOrder& order, const std::string& data);
-  bool leaves();
-  void tell_failure(int code, const std::string& text);
-
-  WorkerSide& side_;
-  TicketSource source_;
-  MessageClient link_;
-  ServedWorkerOptions options_;
-  WorkerSlot slot_;  // Of this connection; none where data travel with the messages.
-  int64_t num_pushes_ = 0;
-  bool said_leaving_ = false;
-  double waits_since_ = 0, send_seconds_ = 0;  // The latter: of the last push.
-};
-
-// What a worker does with a ticket: one forward and backward, or with local steps all of its steps, each an update of the worker's own.
-
-/// All of it must outlive the source. `total_steps`: of the run, for learning rates.
-TicketSource ticket_source(WorkerSide& side, const Tickets& tickets, TicketWork& work, const Job& job, int64_t total_steps);
+/// Computes with `work`; all arguments must outlive the function. `total_steps`: of the run, for learning rates.
+ComputeFunction make_compute_function(AsyncWorker& worker, const Tickets& queue, TicketWork& work, const Job& job, int64_t total_steps);
 
 }  // namespace cohort

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cohort/async/packed_tensors.h"
+#include "cohort/async/served/served_messages.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
 #include "cohort/world/messages/message_server.h"
 
 namespace cohort {
@@ -21,21 +21,21 @@ namespace {
 
 constexpr double kPatience = 20;
 
-class TwoTensors : public WorkerSide {
+class TwoTensors : public AsyncWorker {
  public:
-  const std::vector<at::Tensor>& pulled() const override { return pulled_; }
-  std::vector<at::Tensor> empty_handed_over() const override { return {at::zeros({2}), at::zeros({3})}; }
-  HandedOver hand_over(const Ticket& /*ticket*/, TicketResult /*result*/, const StepNumbers& /*numbers*/) override { return {}; }
+  const std::vector<at::Tensor>& pull_buffers() const override { return pull_buffers_; }
+  std::vector<at::Tensor> empty_push() const override { return {at::zeros({2}), at::zeros({3})}; }
+  PushData make_push(const Ticket& /*item*/, TicketResult /*result*/, const StepNumbers& /*numbers*/) override { return {}; }
 
  private:
-  std::vector<at::Tensor> pulled_ = empty_handed_over();
+  std::vector<at::Tensor> pull_buffers_ = empty_push();
 };
 
-/// A server that the test plays.
-struct Played {
-  explicit Played(MessageListener listener) : endpoint(listener.endpoint()), secret(listener.secret()), server(std::move(listener)) {}
-  /// What the worker says next.
-  Json heard(std::string* data = nullptr) {
+/// The server, played by the test.
+struct FakeServer {
+  explicit FakeServer(MessageListener listener) : endpoint(listener.endpoint()), secret(listener.secret()), server(std::move(listener)) {}
+  /// The next message of the worker.
+  Json next_message(std::string* data = nullptr) {
     for (;;) {
       const std::optional<PeerEvent> event = server.poll(kPatience);
       REQUIRE(event);
@@ -45,86 +45,87 @@ struct Played {
       return Json::parse(event->message.text);
     }
   }
-  void say(const Json& json, std::string data = "") { server.send(peer, {.text = json.dump(), .data = std::move(data)}); }
+  void send(std::string text, std::string data = "") { server.send(peer, {.text = std::move(text), .data = std::move(data)}); }
   std::string endpoint, secret;
   MessageServer server;
   PeerId peer = 0;
 };
 
-TEST_CASE("served worker: does the order that was on its way when it said that it leaves, and goes when it may") {
-  Played server(MessageListener::for_forks());
+TEST_CASE("served worker: completes an order already on its way when it asks to leave, and leaves when released") {
+  FakeServer server(MessageListener::for_forks());
   TwoTensors side;
   int num_computed = 0;
-  const TicketSource source = [&](const WorkOrder& /*order*/) {
+  const ComputeFunction source = [&](const WorkOrder& /*order*/) {
     ++num_computed;
-    return HandedOver{.loss = 1, .tensors = {at::zeros({2}), at::zeros({3})}};
+    return PushData{.loss = 1, .tensors = {at::zeros({2}), at::zeros({3})}};
   };
   std::atomic<bool> leaves = false;
-  ServedWorker worker(side, source, MessageClient(server.endpoint, server.secret, {.name = "rank 2"}),
-                      {.worker = 2, .hello = "same", .timeout_seconds = kPatience, .leaves = [&] { return leaves.load(); }});
   std::string end = "none";
-  std::thread thread([&] { end = worker.run(); });
-  CHECK(server.heard().at("is") == "here");
-  server.say(to_json(Welcome{}));
-  CHECK(server.heard().at("is") == "free");
+  std::thread thread([&] {
+    end = run_served_worker(side, source, MessageClient(server.endpoint, server.secret, {.name = "rank 2"}),
+                            {.worker = 2, .configuration = "same", .timeout_seconds = kPatience, .leaves = [&] { return leaves.load(); }});
+  });
+  CHECK(server.next_message().at("is") == "here");
+  server.send(encode(Welcome{}));
+  CHECK(server.next_message().at("is") == "free");
   leaves = true;
-  CHECK(server.heard().at("is") == "leaving");
-  server.say(to_json(WorkOrder{.step = 7}), packed_text(side.empty_handed_over()));
-  CHECK(work_done_from(server.heard(), "here").step == 7);
-  server.say(end_json(""));
+  CHECK(server.next_message().at("is") == "leaving");
+  server.send(encode(WorkOrder{.step = 7}), packed_text(side.empty_push()));
+  CHECK(decode<WorkDone>(server.next_message(), "here").step == 7);
+  server.send(encode(TrainingEnd{}));
   thread.join();
   CHECK(end.empty());
   CHECK(num_computed == 1);
 }
 
-TEST_CASE("served worker: that said that it leaves goes where the server is lost, and does not come in again") {
-  std::optional<Played> server(MessageListener::for_forks());
+TEST_CASE("served worker: one that asked to leave ends if the server is lost, and does not reconnect") {
+  std::optional<FakeServer> server(MessageListener::for_forks());
   TwoTensors side;
-  ServedWorker worker(side, {}, MessageClient(server->endpoint, server->secret, {.name = "rank 2"}),
-                      {.worker = 2, .hello = "same", .timeout_seconds = kPatience, .leaves = [] { return true; }});
   std::string end = "none";
-  std::thread thread([&] { end = worker.run(); });
-  CHECK(server->heard().at("is") == "here");
-  CHECK(server->heard().at("is") == "leaving");
+  std::thread thread([&] {
+    end = run_served_worker(side, {}, MessageClient(server->endpoint, server->secret, {.name = "rank 2"}),
+                            {.worker = 2, .configuration = "same", .timeout_seconds = kPatience, .leaves = [] { return true; }});
+  });
+  CHECK(server->next_message().at("is") == "here");
+  CHECK(server->next_message().at("is") == "leaving");
   server.reset();
   thread.join();
   CHECK(end.empty());
 }
 
-TEST_CASE("served worker: takes a version, hands over what came of it, and asks again; what is no order ends it with a word") {
-  Played rank0(MessageListener::for_forks());
+TEST_CASE("served worker: takes a version, pushes its result, and asks again; an unknown order ends it with an error") {
+  FakeServer server(MessageListener::for_forks());
   TwoTensors side;
   std::vector<double> seen;
-  const TicketSource source = [&](const WorkOrder& order) {
-    seen = {side.pulled()[0][0].item<double>(), side.pulled()[1][2].item<double>()};
-    return HandedOver{.loss = 1, .tensors = {at::full({2}, static_cast<double>(order.step)), at::Tensor()}};
+  const ComputeFunction source = [&](const WorkOrder& order) {
+    seen = {side.pull_buffers()[0][0].item<double>(), side.pull_buffers()[1][2].item<double>()};
+    return PushData{.loss = 1, .tensors = {at::full({2}, static_cast<double>(order.step)), at::Tensor()}};
   };
-  ServedWorker worker(side, source, MessageClient(rank0.endpoint, rank0.secret, {.name = "rank 2"}),
-                      {.worker = 2, .hello = "same", .timeout_seconds = kPatience});
   std::exception_ptr failure;
   std::thread thread([&] {
     try {
-      worker.run();
+      run_served_worker(side, source, MessageClient(server.endpoint, server.secret, {.name = "rank 2"}),
+                        {.worker = 2, .configuration = "same", .timeout_seconds = kPatience});
     } catch (...) {
       failure = std::current_exception();
     }
   });
-  CHECK(rank0.heard() == Json{{"is", "here"}, {"worker", 2}, {"configuration", "same"}});
-  rank0.say(to_json(Welcome{}));
-  CHECK(rank0.heard() == Json{{"is", "free"}, {"slot", false}});
+  CHECK(server.next_message() == Json{{"is", "here"}, {"worker", 2}, {"configuration", "same"}});
+  server.send(encode(Welcome{}));
+  CHECK(server.next_message() == Json{{"is", "free"}, {"slot", false}});
 
-  rank0.say(to_json(WorkOrder{.step = 7}), packed_text({at::full({2}, 0.5), at::full({3}, 0.25)}));
+  server.send(encode(WorkOrder{.step = 7}), packed_text({at::full({2}, 0.5), at::full({3}, 0.25)}));
   std::string data;
-  const WorkDone done = work_done_from(rank0.heard(&data), "here");
+  const WorkDone done = decode<WorkDone>(server.next_message(&data), "here");
   CHECK(done.step == 7);
   CHECK(done.loss == 1);
   CHECK(done.missing == std::vector<size_t>{1});
   CHECK(data == packed_text({at::full({2}, 7.0), at::Tensor()}));
   CHECK(seen == std::vector<double>{0.5, 0.25});
-  CHECK(rank0.heard().at("is") == "free");
+  CHECK(server.next_message().at("is") == "free");
 
-  rank0.say(Json{{"do", "sing"}});
-  const Json said = rank0.heard();
+  server.send(R"({"do": "sing"})");
+  const Json said = server.next_message();
   CHECK(said.at("is") == "failed");
   CHECK(said.at("error").get<std::string>().find("\"sing\", which is not understood") != std::string::npos);
   thread.join();

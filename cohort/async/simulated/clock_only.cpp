@@ -1,10 +1,8 @@
-// The drivers of async/simulated over a mode whose work is empty. Rounds of local:H are step rounds whose exchange comes every H steps:
-// no worker dies here, so nothing else of LocalRounds is needed.
+// Simulates asynchronous workers with a mode that computes nothing. No worker dies here, so synchronous modes need only the time of the
+// slowest worker and an exchange every H steps, without the drivers for them.
 #include "cohort/async/simulated/clock_only.h"
 
 #include <algorithm>
-#include <cmath>
-#include <memory>
 
 #include "cohort/async/simulated/virtual_driver.h"
 #include "cohort/base/fail.h"
@@ -13,34 +11,27 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kLeastSteps = 100, kMostTickets = 40'000;
-constexpr double kPausesOfWorker = 20;
+constexpr int64_t kMinSteps = 100, kMaxItems = 40'000;
+constexpr double kPausesPerWorker = 20;
 constexpr uint64_t kSeed = 1;
 
-/// Counts versions and samples, and holds no model.
+/// Counts versions and samples without a model.
 class CountedMode : public AsyncMode {
  public:
   explicit CountedMode(const SyncConditions& conditions) : conditions_(conditions) {}
 
-  void pull(Work& work) override { work.base_version = version_, work.base_samples = samples_; }
-  void worked(Work& /*work*/, TicketResult /*result*/, const StepNumbers& /*numbers*/) override {}
-  PushOutcome push(Work& work, const StepNumbers& /*numbers*/) override {
-    const PushOutcome outcome{
-        .staleness = version_ - work.base_version,
-        .late_steps = static_cast<double>(samples_ - work.base_samples) / static_cast<double>(conditions_.global_batch)};
-    ++version_;
-    samples_ += work.ticket.num_samples();
+  void pull(Assignment& assignment) override { version_.mark_pull(assignment); }
+  void prepare_push(Assignment& /*assignment*/, TicketResult /*result*/, const StepNumbers& /*numbers*/) override {}
+  PushOutcome push(Assignment& assignment, const StepNumbers& /*numbers*/) override {
+    const PushOutcome outcome = version_.outcome(assignment, conditions_.global_batch);
+    version_.add_push(assignment);
     return outcome;
   }
-  int64_t version() const override { return version_; }
+  int64_t version() const override { return version_.version; }
   int64_t pull_bytes() const override { return conditions_.pull_bytes; }
   int64_t push_bytes() const override { return conditions_.push_bytes; }
 
-  std::vector<at::Tensor> served() const override { return {}; }
-  std::vector<at::Tensor> empty_handed_over() const override { return {}; }
-  size_t num_optional() const override { return 0; }
-  void show() override {}
-  int64_t bytes_in_flight() const override { return 0; }
+  std::vector<at::Tensor> served_tensors() const override { return {}; }
   std::vector<FlatPiece> saved_pieces() override { return {}; }
   Json state() const override { return nullptr; }
   std::vector<FlatPiece> loaded_pieces(const Json& /*state*/, const std::string& /*where*/) override { return {}; }
@@ -48,19 +39,18 @@ class CountedMode : public AsyncMode {
 
  private:
   const SyncConditions& conditions_;
-  int64_t version_ = 0, samples_ = 0;
+  ModelVersion version_;
 };
 
-/// Step rounds whose workers meet every H steps.
-SyncPace pace_of_rounds(const SyncConditions& conditions, int64_t steps_between, const TicketOptions& options) {
+SyncPace synchronous_pace(const SyncConditions& conditions, int64_t steps_between, const TicketOptions& options) {
   VirtualClock clock(conditions.clock, kSeed);
-  const Tickets tickets(options);
-  const auto full_ticket = static_cast<double>(tickets.ticket_of(0, 0).num_samples());
+  const Tickets queue(options);
+  const auto full_item = static_cast<double>(queue.ticket_of(0, 0).num_samples());
   const int workers = conditions.clock.workers;
   for (int64_t step = 0; step < options.end_step; step += steps_between) {
     double slowest = 0;
     for (int worker = 0; worker < workers; ++worker) {
-      const double share = static_cast<double>(tickets.ticket_of(0, worker).num_samples()) / full_ticket;
+      const double share = static_cast<double>(queue.ticket_of(0, worker).num_samples()) / full_item;
       double seconds = 0;
       for (int64_t i = 0; i < steps_between; ++i) seconds += clock.work(worker, conditions.clock.compute_seconds * share);
       slowest = std::max(slowest, seconds);
@@ -70,29 +60,29 @@ SyncPace pace_of_rounds(const SyncConditions& conditions, int64_t steps_between,
   return {.samples_per_second = static_cast<double>(options.end_step * conditions.global_batch) / clock.now()};
 }
 
-SyncPace pace_of_workers(const SyncMode& mode, const SyncConditions& conditions, const TicketOptions& options) {
+SyncPace asynchronous_pace(const SyncMode& mode, const SyncConditions& conditions, const TicketOptions& options) {
   VirtualClock clock(conditions.clock, kSeed);
-  Tickets tickets(options);
+  Tickets queue(options);
   CountedMode counted(conditions);
-  Accounts accounts(conditions.clock.workers);
-  const auto full_ticket = static_cast<double>(tickets.ticket_of(0, 0).num_samples());
-  VirtualWorkers workers({.spec = conditions.clock,
-                          .clock = clock,
-                          .tickets = tickets,
-                          .mode = &counted,
-                          .accounts = accounts,
-                          .compute = [](const Ticket&, double) { return TicketResult(); },
-                          .numbers = [] { return StepNumbers(); },
-                          .rate_of = [](int64_t) { return 0.0; },
-                          .seconds_of =
-                              [&](const Ticket& ticket) {
-                                return conditions.clock.compute_seconds * static_cast<double>(ticket.num_samples()) / full_ticket +
-                                       conditions.ticket_seconds;
-                              },
-                          .most_ahead = mode.kind == SyncKind::kStale ? mode.number : -1});
-  workers.begin();
-  while (!tickets.all_finished()) workers.act();
-  const AsyncRecord record = accounts.record();
+  AsyncStatistics statistics(conditions.clock.workers);
+  const auto full_item = static_cast<double>(queue.ticket_of(0, 0).num_samples());
+  const auto workers = make_async_driver(
+      {.spec = conditions.clock,
+       .clock = clock,
+       .queue = queue,
+       .mode = &counted,
+       .statistics = statistics,
+       .compute = [](const Ticket&, double) { return TicketResult(); },
+       .numbers = [] { return StepNumbers(); },
+       .learning_rate_at = [](int64_t) { return 0.0; },
+       .item_seconds =
+           [&](const Ticket& item) {
+             return conditions.clock.compute_seconds * static_cast<double>(item.num_samples()) / full_item + conditions.ticket_seconds;
+           },
+       .most_ahead = mode.kind == SyncKind::kStale ? mode.number : -1});
+  workers->begin();
+  while (!queue.all_finished()) workers->run_next();
+  const AsyncRecord record = statistics.record();
   return {.samples_per_second = static_cast<double>(record.samples) / clock.now(), .mean_late_steps = record.mean_late_steps};
 }
 
@@ -100,9 +90,9 @@ SyncPace pace_of_workers(const SyncMode& mode, const SyncConditions& conditions,
 
 int64_t num_steps_of_pace(const SyncConditions& conditions) {
   const VirtualSpec& clock = conditions.clock;
-  const double for_pauses = clock.pause_every_seconds > 0 ? kPausesOfWorker * clock.pause_every_seconds / clock.compute_seconds : 0;
-  const int64_t most = std::max<int64_t>(1, kMostTickets / clock.workers);
-  return std::min(most, std::max(kLeastSteps, static_cast<int64_t>(std::min(for_pauses, 1e9))));
+  const double for_pauses = clock.pause_every_seconds > 0 ? kPausesPerWorker * clock.pause_every_seconds / clock.compute_seconds : 0;
+  const int64_t most = std::max<int64_t>(1, kMaxItems / clock.workers);
+  return std::min(most, std::max(kMinSteps, static_cast<int64_t>(std::min(for_pauses, 1e9))));
 }
 
 SyncPace clock_only_pace(const SyncMode& mode, const SyncConditions& conditions) {
@@ -116,9 +106,9 @@ SyncPace clock_only_pace(const SyncMode& mode, const SyncConditions& conditions)
   const int workers = conditions.clock.workers;
   if (share_of_rank(options.global_batch, workers - 1, workers, options.granularity).size() == 0)
     fail(ErrorCode::kBadInput, workers, " workers: a step of ", options.global_batch, " samples leaves some of them without");
-  if (mode.kind == SyncKind::kStep || is_local(mode)) return pace_of_rounds(conditions, between, options);
+  if (mode.kind == SyncKind::kStep || is_local(mode)) return synchronous_pace(conditions, between, options);
   if (mode.kind == SyncKind::kQueue || is_in_order(mode)) fail(ErrorCode::kBadInput, "sync=", to_text(mode), ": its pace is not simulated");
-  return pace_of_workers(mode, conditions, options);
+  return asynchronous_pace(mode, conditions, options);
 }
 
 }  // namespace cohort

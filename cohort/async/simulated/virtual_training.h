@@ -1,16 +1,8 @@
 #pragma once
-// A training under the virtual clock (--virtual): the loop beside that of trainer.cpp. Model, data, checkpoints, metrics, evaluation, goal
-// and report are the same.
+// A training under the virtual clock (--virtual). Model, data, checkpoints, metrics, evaluation, goal and report are those of a real one.
 
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
-#include "cohort/async/async_training.h"
-#include "cohort/async/simulated/virtual_driver.h"
-#include "cohort/async/ticket_work.h"
-#include "cohort/train/loop.h"
 #include "cohort/train/run_reporter.h"
 #include "cohort/train/run_saver.h"
 #include "cohort/train/run_setup.h"
@@ -18,35 +10,15 @@
 
 namespace cohort {
 
-/// One thread; `run`, of a world of one rank, must outlive it.
+/// One thread.
 class VirtualTraining {
  public:
-  /// Before the RunSaver: what it saves and loads is asked of this object from now on. Where computing time is not given it is measured,
-  /// and written into run.config. Error(kBadInput) where a worker would have no samples.
-  explicit VirtualTraining(RunSetup& run);
-
-  TrainResult train(RunSaver& saver, RunReporter& reporter);
-
- private:
-  VirtualParts parts();
-  double measured_compute_seconds();
-  StepResult step_result(int64_t from, int64_t step) const;
-  void begin_window();
-  void tell_beginning() const;
-  void tell_end(int64_t steps, RunReporter& reporter) const;
-
-  std::string key() const;
-  std::vector<FlatPiece> saved_pieces();
-  std::vector<FlatPiece> loaded_pieces();
-  void after_loading();
-
-  RunSetup& run_;
-  VirtualSpec spec_;
-  AsyncTraining async_;
-  TicketWork ticket_work_;
-  VirtualClock clock_;
-  std::unique_ptr<VirtualDriver> driver_;
-  double compute_seconds_before_ = 0, push_seconds_before_ = 0;  // Real seconds, as they stood when the step began.
+  virtual ~VirtualTraining() = default;
+  virtual TrainResult train(RunSaver& saver, RunReporter& reporter) = 0;
 };
+
+/// Call before the RunSaver is constructed, whose state the training provides from then on. `run`, of a world of one rank, must outlive it.
+/// Measures the computing time if it is not given, and writes it into run.config. Error(kBadInput) if a worker would have no samples.
+std::unique_ptr<VirtualTraining> make_virtual_training(RunSetup& run);
 
 }  // namespace cohort

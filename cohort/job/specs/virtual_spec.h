@@ -14,7 +14,7 @@ struct VirtualSpec {
   std::vector<std::pair<int, double>> slow;  ///< Workers that are FACTOR times slower than that.
   double latency_seconds = 0;                ///< Of a message,
   double bytes_per_second = 0;               ///< and the rate of the server's link, each way; 0: endless.
-  double compute_seconds = 0;                ///< Forward and backward of a full ticket at speed 1; 0: measured here.
+  double compute_seconds = 0;                ///< Forward and backward of a full work item at speed 1; 0: measured here.
   double mtbf_seconds = 0;                   ///< Mean time until a worker dies; 0: never.
   double restart_seconds = 30;               ///< Until it is back.
   double pause_every_seconds = 0;            ///< Mean computing time between pauses of a worker; 0: none.

@@ -7,7 +7,7 @@
 #include <cstddef>
 
 #include "cohort/world/messages/message.h"
-#include "cohort/world/messages/message_door.h"
+#include "cohort/world/messages/message_listener.h"
 #include "cohort/world/messages/zmq_socket.h"
 #include "tests/support/message_servers.h"
 #include "tests/support/mutation.h"
@@ -155,7 +155,7 @@ TEST_CASE("who has another secret, or none, is not let in and learns why") {
 
 TEST_CASE("who says nothing is closed in time, and while too many are there the others wait outside") {
   EchoServer server(MessageListener(kTestSecret),
-                    {.max_strangers = 4, .handshake_seconds = 2});  // So long that four are there at once on a busy machine too.
+                    {.max_unauthenticated = 4, .handshake_seconds = 2});  // So long that four are there at once on a busy machine too.
   std::vector<UniqueDescriptor> silent;
   for (int i = 0; i < 4; ++i) silent.push_back(stranger_at(server.port()));
   const auto is_outside = [&] {
@@ -216,7 +216,7 @@ TEST_CASE("what was recorded of a rank is of no use to who replays it") {
 }
 
 TEST_CASE("mutation: garbage, and damaged copies of what a rank sent, at the port") {
-  EchoServer server(MessageListener(kTestSecret), {.max_strangers = 500, .handshake_seconds = 1});
+  EchoServer server(MessageListener(kTestSecret), {.max_unauthenticated = 500, .handshake_seconds = 1});
   const std::string sent = recorded_client(server);
   int visits = 1;
   for (uint64_t seed = 1; seed <= mutation_count(10'000); ++seed) {
@@ -255,11 +255,11 @@ TEST_CASE("frames of who has the secret: oversized, in parts, not in their order
     const auto head = frame_header({MessageFrameKind::kPiece, text_bytes, 0, offset, {}});
     return std::string(head.data(), head.size());
   };
-  CHECK(told({header(1001, 0) + std::string(1001, 'x')}) == "it sent a message of 1001 bytes, where 1000 are the most");
-  CHECK(told({header(uint64_t{1} << 40, 0) + std::string(kPieceBytes, 'x')}).find("where 1000 are the most") != std::string::npos);
+  CHECK(told({header(1001, 0) + std::string(1001, 'x')}) == "it sent a message of 1001 bytes, over the limit of 1000");
+  CHECK(told({header(uint64_t{1} << 40, 0) + std::string(kPieceBytes, 'x')}).find("over the limit of 1000") != std::string::npos);
   CHECK(told({header(5, 0) + "abc"}).find("another length") != std::string::npos);
   CHECK(told({"nonsense"}).find("shorter than its header") != std::string::npos);
-  CHECK(told({hello}).find("for others to send") != std::string::npos);
+  CHECK(told({hello}).find("of a kind that only servers send") != std::string::npos);
   {
     Insider insider(server.endpoint());
     insider.send(hello);

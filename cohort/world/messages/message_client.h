@@ -1,5 +1,5 @@
 #pragma once
-// One that talks to a MessageServer: a rank of a study, a worker of a parameter server.
+// The client of a MessageServer: a rank of a study, or a worker of a parameter server.
 
 #include <memory>
 #include <optional>
@@ -10,42 +10,43 @@
 
 namespace cohort {
 
-/// One thread at a time. Once it has connected two threads of libzmq's run, so the process must not fork from then on.
+/// One thread at a time. connect() starts two threads of libzmq, so the process must not fork from then on.
 class COHORT_PROGRAM_API MessageClient {
  public:
   struct Options {
-    std::string name;                    ///< What the server calls this client: "rank 3".
-    std::string server_name = "rank 0";  ///< What messages call the server.
+    std::string name;                    ///< Name of this client at the server: "rank 3".
+    std::string server_name = "rank 0";  ///< Name of the server in error messages.
     MessageLimits limits = {};
   };
   MessageClient() = default;
-  /// Of a server's listener. Connects later. Errors as message_keys'; Error(kBadInput) for what is no endpoint.
+  /// `endpoint` and `secret` of the server's listener; connect() comes later. Error(kBadInput) for an invalid endpoint; errors of
+  /// message_keys().
   MessageClient(const std::string& endpoint, const std::string& secret, Options options);
-  /// What was sent has some seconds to go out.
+  /// Gives sent messages a few seconds to go out.
   ~MessageClient();
   MessageClient(MessageClient&&) noexcept;
   MessageClient& operator=(MessageClient&&) noexcept;
 
-  /// Tries until the server lets it in; also again, after the connection was lost. What had been sent before may have arrived or not.
-  /// Error(kEnvironment) where nobody answers in time, or the server lets it not in.
+  /// Retries until the server accepts this client; also to reconnect, when earlier messages may or may not have arrived.
+  /// Error(kEnvironment) if nobody answers in time, or the server rejects this client.
   void connect(double timeout_seconds);
-  /// Waits while the server does not take it, for at most `timeout_seconds`. Error(kEnvironment) where the server is gone or takes nothing,
+  /// Waits for at most `timeout_seconds` while the server is busy. Error(kEnvironment) if the server is gone or remains busy,
   /// Error(kFailed) for a message that is too long.
   void send(const PeerMessage& message, double timeout_seconds = 60);
-  /// The next message, waiting for at most `timeout_seconds` (0: not at all); none where there was none in time. Error(kEnvironment) where
-  /// the server is gone: what it sent before comes out first.
+  /// The next message, waiting for at most `timeout_seconds` (0: not at all). Error(kEnvironment) if the server is gone and all that it
+  /// sent has been received.
   std::optional<PeerMessage> receive(double timeout_seconds);
 
   const std::string& server_name() const;
-  /// False from when a call noticed that the server is gone; also of a client without a server.
+  /// False once a call noticed that the server is gone, and before connect().
   bool is_connected() const;
-  /// The server told this client to go: it would not let it in again.
+  /// The server dismissed this client and would not accept it again.
   bool was_dismissed() const;
   void close();
 
  private:
-  struct Inside;
-  std::unique_ptr<Inside> inside_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace cohort

@@ -44,18 +44,11 @@ int port_of(int socket) {
   return ntohs(bound.ss_family == AF_INET6 ? v6->sin6_port : v4->sin_port);
 }
 
-/// Of TCP; a number with colons stands in brackets.
-std::string endpoint_of(const std::string& host, int port) {
-  return host.find(':') == std::string::npos ? concat(kTcp, host, ":", port) : concat(kTcp, "[", host, "]:", port);
-}
-
 }  // namespace
 
-MessageListener::MessageListener() = default;
-MessageListener::~MessageListener() = default;
-MessageListener::MessageListener(MessageListener&&) noexcept = default;
-MessageListener& MessageListener::operator=(MessageListener&&) noexcept = default;
-void MessageListener::close() { socket_.reset(); }
+std::string tcp_endpoint(const std::string& host, int port) {
+  return host.find(':') == std::string::npos ? concat(kTcp, host, ":", port) : concat(kTcp, "[", host, "]:", port);
+}
 
 MessageListener::MessageListener(std::string secret, const std::string& address, int port) : secret_(std::move(secret)) {
   if (secret_.size() < kShortestToken)
@@ -66,16 +59,16 @@ MessageListener::MessageListener(std::string secret, const std::string& address,
   for (const addrinfo* at = found.get(); at; at = at->ai_next) {
     UniqueDescriptor socket(::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol));
     const int yes = 1;
-    // A server that starts again gets its port although connections of the last one have not been forgotten yet.
+    // A restarted server gets its port although connections of the previous one linger.
     if (socket) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (socket && ::bind(socket.get(), at->ai_addr, at->ai_addrlen) == 0 && ::listen(socket.get(), kBacklog) == 0) {
       socket_ = std::move(socket);
-      endpoint_ = endpoint_of(address, port_of(socket_.get()));
+      endpoint_ = tcp_endpoint(address, port_of(socket_.get()));
       return;
     }
     error = errno;
   }
-  fail(ErrorCode::kEnvironment, "cannot listen at ", endpoint_of(address, port), ": ", std::strerror(error));
+  fail(ErrorCode::kEnvironment, "cannot listen at ", tcp_endpoint(address, port), ": ", std::strerror(error));
 }
 
 MessageListener MessageListener::for_forks() {
@@ -85,7 +78,7 @@ MessageListener MessageListener::for_forks() {
   listener.endpoint_ = kLocal + name;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());  // After a 0: a name that only the kernel knows, and forgets by itself.
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // After a 0 byte: an abstract name, which vanishes with the socket.
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   listener.socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.socket_ || ::bind(listener.socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
@@ -100,7 +93,7 @@ std::vector<std::string> resolved_endpoints(const std::string& endpoint) {
   const std::string port = colon == std::string::npos ? "" : endpoint.substr(colon + 1);
   const auto number = parse_integer(port);
   if (!endpoint.starts_with(kTcp) || colon < sizeof kTcp || !number || *number < 1 || *number > 65535)
-    fail(ErrorCode::kBadInput, "'", printable(endpoint), "' is no address of a server: expected tcp://HOST:PORT");
+    fail(ErrorCode::kBadInput, "'", printable(endpoint), "' is an invalid server address: expected tcp://HOST:PORT");
   std::string host = endpoint.substr(sizeof kTcp - 1, colon - (sizeof kTcp - 1));
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   std::vector<std::string> all;
@@ -108,7 +101,7 @@ std::vector<std::string> resolved_endpoints(const std::string& endpoint) {
   for (const addrinfo* at = found.get(); at; at = at->ai_next) {
     char text[NI_MAXHOST];
     if (::getnameinfo(at->ai_addr, at->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
-      all.push_back(endpoint_of(text, static_cast<int>(*number)));
+      all.push_back(tcp_endpoint(text, static_cast<int>(*number)));
   }
   if (all.empty()) fail(ErrorCode::kEnvironment, "'", printable(host), "' has no address");
   return all;

@@ -1,6 +1,6 @@
 #pragma once
-// One process that many talk to: rank 0 of a study, a parameter server. Rides on ZeroMQ: connections are encrypted, and only who has the
-// secret comes in. How, and what a stranger can do: docs/adr/0028-messages-over-zeromq.md.
+// The server of many clients: rank 0 of a study, or a parameter server. Uses ZeroMQ with encrypted connections; clients authenticate by a
+// shared secret. Design, and what an unauthenticated process can do: docs/adr/0028-messages-over-zeromq.md.
 
 #include <cstdint>
 #include <memory>
@@ -13,50 +13,50 @@
 
 namespace cohort {
 
-/// One connection of a client. A client that comes again is another peer, of the same name.
+/// One connection of a client. A client that reconnects is another peer with the same name.
 using PeerId = uint64_t;
 
 struct PeerEvent {
   enum class Kind { kJoined, kMessage, kLost };
   Kind kind = Kind::kMessage;
   PeerId peer = 0;
-  std::string name;         ///< What the client calls itself: "rank 3".
-  PeerMessage message;      ///< Of kMessage.
-  std::string why;          ///< Of kLost: "rank 3 is gone".
-  bool came_again = false;  ///< Of kLost: for one of the same name has come by another connection.
+  std::string name;         ///< The client's own name: "rank 3".
+  PeerMessage message;      ///< With kMessage.
+  std::string why;          ///< With kLost: "rank 3 is gone".
+  bool came_again = false;  ///< With kLost: a client of the same name has connected.
 };
 
-/// One thread at a time, which has to come back to poll(): nobody comes in, and nothing goes out, at other times. Starts two threads of
-/// libzmq's own, so the process must not fork afterwards.
+/// One thread at a time, which must call poll() regularly: connections are accepted and queued messages sent only there. Starts two threads
+/// of libzmq, so the process must not fork afterwards.
 class COHORT_PROGRAM_API MessageServer {
  public:
-  /// Error(kEnvironment) where the system does not let it listen; Error(kBadInput) for limits that do not go together.
+  /// Error(kEnvironment) if the system does not let it listen; Error(kBadInput) for unencrypted messages beyond this host.
   explicit MessageServer(MessageListener listener, MessageLimits limits = {});
-  /// Gives what was sent a second to go out; peers then see that it is gone.
+  /// Gives sent messages a second to go out; peers then notice that it is gone.
   ~MessageServer();
   MessageServer(MessageServer&&) noexcept;
   MessageServer& operator=(MessageServer&&) noexcept;
 
   const std::string& endpoint() const;
-  /// What happened next, waiting for at most `timeout_seconds` (0: not at all); none where nothing did. Each peer joins first, its messages
-  /// come whole and in order, and last that it is lost: after all that it had sent.
+  /// The next event, waiting for at most `timeout_seconds` (0: not at all). Each peer first joins; its messages arrive whole and in order;
+  /// its loss is reported last.
   std::optional<PeerEvent> poll(double timeout_seconds);
-  /// Never waits: what the peer does not take now goes out in later calls of poll(). False where the peer is lost. Error(kEnvironment)
-  /// where more than max_waiting_bytes would wait for it, Error(kFailed) for a message that is too long.
+  /// Never waits: later calls of poll() send what the peer does not take now. False if the peer is lost. Error(kEnvironment) if more than
+  /// max_waiting_bytes would be queued for it, Error(kFailed) for a message that is too long.
   bool send(PeerId peer, PeerMessage message);
   bool send(PeerId peer, std::shared_ptr<const PeerMessage> message);
-  /// Tells the peer to go, and why. Nothing more comes from it, not that it is lost either.
+  /// Ends the connection, with the reason. No more events of the peer follow, not even its loss.
   void dismiss(PeerId peer, const std::string& why);
 
   size_t num_peers() const;
-  /// How much of what was sent to the peer has not gone out; 0 where it is lost.
+  /// Bytes queued for the peer; 0 if it is lost.
   size_t waiting_bytes(PeerId peer) const;
-  /// Connections that ended before they had shown the secret.
+  /// Connections that failed authentication.
   int64_t num_refused() const;
 
  private:
-  struct Inside;
-  std::unique_ptr<Inside> inside_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace cohort

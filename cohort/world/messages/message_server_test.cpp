@@ -196,7 +196,7 @@ TEST_CASE("a server does not wait for a peer that takes nothing, and what waits 
       CHECK(error.code() == ErrorCode::kEnvironment);
       why = error.what();
     }
-  CHECK(why.starts_with("rank 1 does not take what it is sent: "));
+  CHECK(why.starts_with("rank 1 does not receive: "));
   CHECK(server.waiting_bytes(lazy_peer) <= 40'000'000);
   server.send(eager_peer, {"at once", ""});
   server.poll(0);

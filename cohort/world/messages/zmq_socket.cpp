@@ -17,19 +17,37 @@
 namespace cohort {
 namespace {
 
-constexpr int kEncryptionBytes = 64;  ///< CURVE makes a frame 33 bytes longer.
-constexpr int kQueuedPieces = 64;     ///< At each end of each connection, that travel while nobody asks for them.
+constexpr int kEncryptionBytes = 64;  // CURVE makes a frame 33 bytes longer.
+constexpr int kQueuedPieces = 64;     // At each end of each connection.
 
-void demand(bool done, const char* what) {
+void check_zmq(bool done, const char* what) {
   if (!done) fail(ErrorCode::kEnvironment, "libzmq cannot ", what, ": ", zmq_strerror(zmq_errno()));
 }
 
 int milliseconds(double seconds) { return static_cast<int>(std::ceil(std::clamp(seconds * 1e3, 1.0, 1e9))); }
 
+constexpr size_t kKeyTextBytes = 41;  // With its terminating 0.
+
+std::string z85_secret_key(std::string_view secret, std::string_view use) {
+  const std::string bytes = derived_key(secret, use);  // X25519 accepts any 32 bytes as a secret key.
+  std::string text(kKeyTextBytes, '\0');
+  zmq_z85_encode(text.data(), reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  text.pop_back();
+  return text;
+}
+
+std::string z85_public_key(const std::string& secret_text) {
+  std::string text(kKeyTextBytes, '\0');
+  if (zmq_curve_public(text.data(), secret_text.c_str()) != 0)
+    fail(ErrorCode::kEnvironment, "libzmq was built without CURVE, which keeps others out; install one that has it (Debian: libzmq5)");
+  text.pop_back();
+  return text;
+}
+
 }  // namespace
 
 ZmqContext::ZmqContext() : context_(zmq_ctx_new()) {
-  demand(context_ != nullptr, "make a context");
+  check_zmq(context_ != nullptr, "make a context");
   zmq_ctx_set(context_, ZMQ_IPV6, 1);
 }
 
@@ -38,18 +56,18 @@ ZmqContext::~ZmqContext() {
   }
 }
 
-ZmqPart::ZmqPart(size_t num_bytes) { demand(zmq_msg_init_size(&part_, num_bytes) == 0, "hold a message"); }
+ZmqPart::ZmqPart(size_t num_bytes) { check_zmq(zmq_msg_init_size(&part_, num_bytes) == 0, "hold a message"); }
 ZmqPart::ZmqPart(std::string_view bytes) : ZmqPart(bytes.size()) {
   if (!bytes.empty()) std::memcpy(data(), bytes.data(), bytes.size());
 }
 
 ZmqSocket::ZmqSocket(const ZmqContext& context, int type) : socket_(zmq_socket(context.get(), type)) {
-  demand(socket_ != nullptr, "make a socket");
+  check_zmq(socket_ != nullptr, "make a socket");
 }
-void ZmqSocket::set(int option, int value) { demand(zmq_setsockopt(socket_, option, &value, sizeof value) == 0, "set an option"); }
-void ZmqSocket::set(int option, int64_t value) { demand(zmq_setsockopt(socket_, option, &value, sizeof value) == 0, "set an option"); }
+void ZmqSocket::set(int option, int value) { check_zmq(zmq_setsockopt(socket_, option, &value, sizeof value) == 0, "set an option"); }
+void ZmqSocket::set(int option, int64_t value) { check_zmq(zmq_setsockopt(socket_, option, &value, sizeof value) == 0, "set an option"); }
 void ZmqSocket::set(int option, const std::string& value) {
-  demand(zmq_setsockopt(socket_, option, value.data(), value.size()) == 0, "set an option");
+  check_zmq(zmq_setsockopt(socket_, option, value.data(), value.size()) == 0, "set an option");
 }
 void ZmqSocket::bind(const std::string& endpoint) {
   if (zmq_bind(socket_, endpoint.c_str()) != 0)
@@ -64,7 +82,7 @@ bool ZmqSocket::receive(ZmqPart& part) {
   for (;;) {
     if (zmq_msg_recv(part.get(), socket_, ZMQ_DONTWAIT) >= 0) return true;
     if (zmq_errno() == EAGAIN) return false;
-    demand(zmq_errno() == EINTR, "receive");
+    check_zmq(zmq_errno() == EINTR, "receive");
   }
 }
 
@@ -73,16 +91,16 @@ ZmqSent ZmqSocket::send(ZmqPart& part, bool more_follows) {
     if (zmq_msg_send(part.get(), socket_, ZMQ_DONTWAIT | (more_follows ? ZMQ_SNDMORE : 0)) >= 0) return ZmqSent::kYes;
     if (zmq_errno() == EAGAIN) return ZmqSent::kNotNow;
     if (zmq_errno() == EHOSTUNREACH) return ZmqSent::kNoSuchPeer;
-    demand(zmq_errno() == EINTR, "send");
+    check_zmq(zmq_errno() == EINTR, "send");
   }
 }
 
 ZmqMonitor::ZmqMonitor(const ZmqContext& context, const ZmqSocket& socket, int kinds) : watched_(socket), socket_(context, ZMQ_PAIR) {
   static std::atomic<uint64_t> number{0};
   const std::string name = concat("inproc://monitor-", number++);
-  // Events that nobody has heard yet must not hold up libzmq's own thread.
+  // Unread events must not block libzmq's thread.
   socket_.set(ZMQ_RCVHWM, 0);
-  demand(zmq_socket_monitor(socket.get(), name.c_str(), kinds) == 0, "watch a socket");
+  check_zmq(zmq_socket_monitor(socket.get(), name.c_str(), kinds) == 0, "watch a socket");
   socket_.connect(name);
 }
 
@@ -99,10 +117,10 @@ std::optional<ZmqMonitor::Event> ZmqMonitor::next() {
   return Event{kind, value};
 }
 
-void wait_for_any(std::initializer_list<ZmqWish> wishes, double seconds) {
-  std::vector<zmq_pollitem_t> items;
-  for (const ZmqWish& wish : wishes) items.push_back({wish.socket.get(), 0, wish.events, 0});
-  zmq_poll(items.data(), static_cast<int>(items.size()), seconds > 0 ? milliseconds(seconds) : 0);
+void wait_for_any(std::initializer_list<ZmqPollItem> items, double seconds) {
+  std::vector<zmq_pollitem_t> polled;
+  for (const ZmqPollItem& item : items) polled.push_back({item.socket.get(), 0, item.events, 0});
+  zmq_poll(polled.data(), static_cast<int>(polled.size()), seconds > 0 ? milliseconds(seconds) : 0);
 }
 
 void set_limits(ZmqSocket& socket, const MessageLimits& limits) {
@@ -110,47 +128,25 @@ void set_limits(ZmqSocket& socket, const MessageLimits& limits) {
   socket.set(ZMQ_SNDHWM, kQueuedPieces);
   socket.set(ZMQ_RCVHWM, kQueuedPieces);
   socket.set(ZMQ_HANDSHAKE_IVL, milliseconds(limits.handshake_seconds));
-  // A host that is cut off sends no end of a connection: when its kernel has answered nothing for so long, neither data nor the probes of
-  // an idle connection, the peer is lost.
+  // A disconnected host does not close its connections: the peer is lost when its kernel has acknowledged neither data nor keep-alive
+  // probes for so long.
   const int probe_seconds = static_cast<int>(std::clamp(limits.silence_seconds / 3, 1.0, 3600.0));
   socket.set(ZMQ_TCP_KEEPALIVE, 1);
   socket.set(ZMQ_TCP_KEEPALIVE_IDLE, probe_seconds);
   socket.set(ZMQ_TCP_KEEPALIVE_INTVL, probe_seconds);
   socket.set(ZMQ_TCP_MAXRT, milliseconds(limits.silence_seconds));
-  if (limits.heartbeat_seconds <= 0) return;  // Asked after one, given up after two more.
+  if (limits.heartbeat_seconds <= 0) return;  // Sent after one interval, lost after two more.
   socket.set(ZMQ_HEARTBEAT_IVL, milliseconds(limits.heartbeat_seconds));
   socket.set(ZMQ_HEARTBEAT_TIMEOUT, milliseconds(2 * limits.heartbeat_seconds));
 }
 
-namespace {
-
-constexpr size_t kTextBytes = 41;  // With the 0 at its end.
-
-/// X25519 takes any 32 bytes for a secret key.
-std::string secret_key(std::string_view secret, std::string_view use) {
-  const std::string bytes = derived_key(secret, use);
-  std::string text(kTextBytes, '\0');
-  zmq_z85_encode(text.data(), reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
-  text.pop_back();
-  return text;
-}
-
-std::string public_key(const std::string& secret_text) {
-  std::string text(kTextBytes, '\0');
-  if (zmq_curve_public(text.data(), secret_text.c_str()) != 0)
-    fail(ErrorCode::kEnvironment, "libzmq was built without CURVE, which keeps others out; install one that has it (Debian: libzmq5)");
-  text.pop_back();
-  return text;
-}
-
-}  // namespace
-
 MessageKeys message_keys(std::string_view secret) {
   if (secret.size() < kShortestToken)
     fail(ErrorCode::kEnvironment, "messages need a secret of ", kShortestToken, " characters or more; ", how_to_give_a_token());
-  MessageKeys keys{.server_secret = secret_key(secret, "messages: server"), .client_secret = secret_key(secret, "messages: client")};
-  keys.server_public = public_key(keys.server_secret);
-  keys.client_public = public_key(keys.client_secret);
+  MessageKeys keys{.server_secret = z85_secret_key(secret, "messages: server"),
+                   .client_secret = z85_secret_key(secret, "messages: client")};
+  keys.server_public = z85_public_key(keys.server_secret);
+  keys.client_public = z85_public_key(keys.client_secret);
   return keys;
 }
 

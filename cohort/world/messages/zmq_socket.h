@@ -1,6 +1,6 @@
 #pragma once
-// libzmq's objects with owners, its errors as Error(kEnvironment), and the keys of its encryption. Only the files of this folder include
-// it. A context starts two threads: it does not live through a fork, and a process that is to fork must have none.
+// Owners of libzmq's objects, its errors as Error(kEnvironment), and its encryption keys. Only the files of this folder include this. A
+// context starts two threads and does not survive a fork.
 
 #include <zmq.h>
 
@@ -15,7 +15,7 @@ namespace cohort {
 class ZmqContext {
  public:
   ZmqContext();
-  ~ZmqContext();  ///< Waits until its sockets have sent what they hold, each for as long as its linger time says.
+  ~ZmqContext();  ///< Waits for its sockets to send, each for its linger time.
   ZmqContext(const ZmqContext&) = delete;
   ZmqContext& operator=(const ZmqContext&) = delete;
   void* get() const { return context_; }
@@ -24,11 +24,11 @@ class ZmqContext {
   void* context_;
 };
 
-/// One part of a message of ZeroMQ's.
+/// One part of a ZeroMQ message.
 class ZmqPart {
  public:
   ZmqPart() { zmq_msg_init(&part_); }
-  explicit ZmqPart(size_t num_bytes);  ///< Not set to anything.
+  explicit ZmqPart(size_t num_bytes);  ///< Uninitialized.
   explicit ZmqPart(std::string_view bytes);
   ~ZmqPart() { zmq_msg_close(&part_); }
   ZmqPart(const ZmqPart&) = delete;
@@ -36,7 +36,7 @@ class ZmqPart {
   char* data() { return static_cast<char*>(zmq_msg_data(&part_)); }
   std::string_view bytes() { return {data(), zmq_msg_size(&part_)}; }
   bool has_more() { return zmq_msg_more(&part_) != 0; }
-  /// Of the connection that it came over; -1 where that is not known.
+  /// Descriptor of the connection it was received on; -1 if unknown.
   int descriptor() { return zmq_msg_get(&part_, ZMQ_SRCFD); }
   zmq_msg_t* get() { return &part_; }
 
@@ -60,7 +60,7 @@ class ZmqSocket {
   void set(int option, const std::string& value);
   void bind(const std::string& endpoint);
   void connect(const std::string& endpoint);
-  /// Neither waits. What was sent is not there any more.
+  /// Neither call waits. A part that was sent is empty afterwards.
   bool receive(ZmqPart& part);
   ZmqSent send(ZmqPart& part, bool more_follows = false);
 
@@ -68,14 +68,14 @@ class ZmqSocket {
   void* socket_;
 };
 
-/// What happens to the connections of a socket. Events come in their order.
+/// Reports connection events of a socket, in order.
 class ZmqMonitor {
  public:
   struct Event {
-    int kind = 0, value = 0;  ///< ZMQ_EVENT_...; for most the descriptor.
+    int kind = 0, value = 0;  ///< ZMQ_EVENT_..., and for most events the descriptor.
   };
   ZmqMonitor(const ZmqContext& context, const ZmqSocket& socket, int kinds);
-  /// Before the watched socket. An event that nobody could hear any more would stop libzmq's own thread for ever.
+  /// Must be destroyed before the watched socket: an event without a receiver would block libzmq's thread forever.
   ~ZmqMonitor() { zmq_socket_monitor(watched_.get(), nullptr, 0); }
   ZmqMonitor(const ZmqMonitor&) = delete;
   std::optional<Event> next();
@@ -86,23 +86,22 @@ class ZmqMonitor {
   ZmqSocket socket_;
 };
 
-struct ZmqWish {
+struct ZmqPollItem {
   const ZmqSocket& socket;
   short events = ZMQ_POLLIN;
 };
-/// Until one of them is ready or so many seconds have passed; a signal ends it early.
-void wait_for_any(std::initializer_list<ZmqWish> wishes, double seconds);
+/// Waits until one of them is ready or for so many seconds; a signal ends it early.
+void wait_for_any(std::initializer_list<ZmqPollItem> items, double seconds);
 
-/// What both ends set: keep-alive, heartbeats, time-outs, and bounds of frames and queues.
+/// Options of both ends: keep-alive, heartbeats, timeouts, and limits of frames and queues.
 void set_limits(ZmqSocket& socket, const struct MessageLimits& limits);
 
-// The CURVE keys of both ends, made from the secret that they share: each end knows both pairs, so each can tell that the other has the
-// secret, and nobody else can. As text in Z85, 40 characters.
-
+/// The CURVE keys of both ends, derived from the shared secret: each end knows both pairs, so each can verify that the other has the
+/// secret. Text in Z85, 40 characters.
 struct MessageKeys {
   std::string server_secret, server_public, client_secret, client_public;
 };
-/// The same for the same secret. Error(kEnvironment) where it is shorter than kShortestToken, or libzmq was built without CURVE.
+/// Deterministic. Error(kEnvironment) if the secret is shorter than kShortestToken, or libzmq was built without CURVE.
 MessageKeys message_keys(std::string_view secret);
 
 }  // namespace cohort
