@@ -237,15 +237,15 @@ TEST_CASE("a profile survives JSON, and what is wrong in a file is said") {
     CHECK_THROWS_WITH_AS(profile_from_json(changed), doctest::Contains(text), Error);
   };
   refused("'edges' is missing", [](Json& j) { j.erase("edges"); });
-  refused("layer 1: 'name' is no text", [](Json& j) { j["layers"][1]["name"] = 3; });
+  refused("layers[1]: 'name' is 3; expected text", [](Json& j) { j["layers"][1]["name"] = 3; });
   refused("did you mean 'stash_bytes'", [](Json& j) { j["layers"][0]["stash_byte"] = 3; });
   refused("is -1", [](Json& j) { j["layers"][0]["forward_seconds"] = -1; });
-  refused("no whole number", [](Json& j) { j["layers"][0]["weight_bytes"] = 1.5; });
-  refused("bytes; expected", [](Json& j) { j["layers"][0]["weight_bytes"] = INT64_MAX; });
-  refused("edge 3 to 9", [](Json& j) { j["edges"].push_back({3, 9}); });
-  refused("expected [from, to]", [](Json& j) { j["edges"].push_back({3}); });
-  refused("none of: no itself readers", [](Json& j) { j["layers"][0]["output_kept"] = "yes"; });
-  refused("0 layers", [](Json& j) { j["layers"] = Json::array(), j["edges"] = Json::array(); });
+  refused("'weight_bytes' is 1.5; expected a whole number", [](Json& j) { j["layers"][0]["weight_bytes"] = 1.5; });
+  refused("expected a whole number from 0 to", [](Json& j) { j["layers"][0]["weight_bytes"] = INT64_MAX; });
+  refused("is 9; expected a whole number from 0 to 4", [](Json& j) { j["edges"].push_back({3, 9}); });
+  refused("expected a pair of layer indices", [](Json& j) { j["edges"].push_back({3}); });
+  refused("one of: no itself readers", [](Json& j) { j["layers"][0]["output_kept"] = "yes"; });
+  refused("'layers' is empty", [](Json& j) { j["layers"] = Json::array(), j["edges"] = Json::array(); });
 }
 
 }  // namespace

@@ -5,27 +5,15 @@
 // each of them and the parser's tables are freed by recursion. Source: ours.
 #include <toml++/toml.h>
 
-#include <algorithm>
-#include <cmath>
-#include <string>
 #include <unordered_map>
-#include <vector>
 
-#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/text/json.h"
-#include "cohort/base/text/strict_json.h"
-#include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
 #include "cohort/plan/profile/cluster.h"
+#include "cohort/plan/profile/file_fields.h"
 
 namespace cohort {
 namespace {
-
-/// A name of `names`; long texts are no slips of the finger, and an edit distance to them would take long.
-std::string nearest(const std::string& text, const std::vector<std::string>& names) {
-  return text.size() > 64 ? "" : did_you_mean(text, names);
-}
 
 /// Where a value stands: FILE, and of TOML its line.
 struct Place {
@@ -39,88 +27,50 @@ struct Place {
   std::string table(const std::string& name) const { return is_toml ? "[" + name + "]" : name; }
 };
 
-/// One object of the file. Names of keys are the source's; what the file says is quoted, so that a refusal stays one line.
-class Fields {
+/// One table of the file; refusals name the line of the key, or of the table where it has no such key. What the whole file lacks has no
+/// line.
+class ClusterFields : public FileFields {
  public:
-  static constexpr size_t kMostTextBytes = 4096;
   static constexpr double kMostRate = 1e30;
 
-  /// `title`: of the table, "" for the whole file. `node`: the same in TOML, where it is from TOML.
-  Fields(const Json& object, const toml::node* node, const Place& place, std::string title, const std::vector<std::string>& keys)
-      : object_(object), node_(node), table_(node ? node->as_table() : nullptr), place_(place), title_(std::move(title)) {
-    if (!object.is_object()) refuse("", "expected ", kind_of_object(), ", found ", shown(object));
-    for (const auto& [key, value] : object.items())
-      if (std::find(keys.begin(), keys.end(), key) == keys.end())
-        refuse(key, "unknown key ", quote_text(key), nearest(key, keys), "; keys: ", join(keys, " "));
-  }
+  /// `title`: of the table, "" for the whole file. `node`: the same in TOML, null in JSON.
+  ClusterFields(const Json& object, const toml::node* node, const Place& place, const std::string& title,
+                const std::vector<std::string>& keys)
+      : FileFields(
+            object,
+            [node, &place, title](const std::string& key) {
+              const toml::node *member = member_of(node, key), *table = title.empty() ? nullptr : node;
+              return concat(place.at(member ? member : table), title.empty() ? "" : ": ", title);
+            },
+            keys, place.is_toml),
+        node_(node),
+        place_(place),
+        title_(title) {}
 
-  /// With the line of the key, or of the table where it has no such key; what the whole file lacks has no line.
-  template <typename... Parts>
-  [[noreturn]] void refuse(const std::string& key, const Parts&... parts) const {
-    const toml::node *member = node_of(key), *table = title_.empty() ? nullptr : node_;
-    fail(ErrorCode::kBadInput, place_.at(member ? member : table), ": ", title_, title_.empty() ? "" : ": ", parts...);
-  }
-
-  bool has(const char* key) const { return object_.contains(key); }
-  bool is_empty() const { return object_.empty(); }
-  const Json& object() const { return object_; }
   const std::string& title() const { return title_; }
   const Place& place() const { return place_; }
 
-  const Json& member(const char* key) const {
-    const auto found = object_.find(key);
-    if (found == object_.end()) refuse("", "'", key, "' is missing");
-    return *found;
-  }
-
-  std::string text(const char* key) const {
-    const Json& value = member(key);
-    if (!value.is_string()) refuse(key, "'", key, "' is ", shown(value), "; expected text");
-    const auto& text = value.get_ref<const std::string&>();
-    if (text.size() > kMostTextBytes) refuse(key, "'", key, "' has ", text.size(), " bytes; at most ", kMostTextBytes, " are accepted");
-    if (text.find_first_of("\n\t") != std::string::npos || printable(text) != text)
-      refuse(key, "'", key, "' is ", quote_text(text), ": control characters are not accepted");
-    return text;
-  }
   std::string name(const char* key) const {
     std::string name = text(key);
     if (name.empty()) refuse(key, "'", key, "' is empty");
     return name;
   }
 
-  bool flag(const char* key) const {
-    const Json& value = member(key);
-    if (!value.is_boolean()) refuse(key, "'", key, "' is ", shown(value), "; expected true or false");
-    return value.get<bool>();
-  }
-
-  /// 80e9 is one, too: nobody counts nine zeros with pleasure.
+  /// 80e9 is accepted too: nobody counts nine zeros with pleasure.
   int64_t integer(const char* key, int64_t least, int64_t most) const {
     const Json& value = member(key);
-    const double number = value.is_number() ? value.get<double>() : NAN;
-    const bool is_whole = value.is_number_integer() || number == std::floor(number);
-    if (!is_whole || !(number >= static_cast<double>(least) && number <= static_cast<double>(most)))
-      refuse(key, "'", key, "' is ", shown(value), "; expected a whole number from ", least, " to ", most);
-    return value.get<int64_t>();
+    const bool is_whole_float = value.is_number_float() && value.get<double>() == std::floor(value.get<double>());
+    if (!is_whole_float || std::abs(value.get<double>()) > 1e18) return integer_value(value, key, {}, least, most);
+    return integer_value(Json(value.get<int64_t>()), key, {}, least, most);
   }
 
-  double number(const char* key, double least, double most) const {
-    const double number = any_number(key);
-    if (!(number >= least && number <= most))
-      refuse(key, "'", key, "' is ", shown(member(key)), "; expected a number from ", least, " to ", most);
-    return number;
-  }
-  double number(const char* key, double least, double most, double left_out) const {
-    return has(key) ? number(key, least, most) : left_out;
-  }
-
-  /// Nothing to a second is slower than one of it.
+  /// Of at least 1 a second; with `may_be_none` 0 means no limit.
   double rate(const char* key, bool may_be_none) const {
-    const double number = any_number(key);
+    const Json& value = member(key);
+    const double number = value.is_number() ? value.get<double>() : NAN;
     if (may_be_none && number == 0) return 0;
     if (!(number >= 1 && number <= kMostRate))
-      refuse(key, "'", key, "' is ", shown(member(key)), "; expected a number from 1 to ", kMostRate,
-             may_be_none ? ", or 0: no limit" : "");
+      refuse(key, "'", key, "' is ", shown(value), "; expected a number from 1 to ", kMostRate, may_be_none ? ", or 0: no limit" : "");
     return number;
   }
 
@@ -133,41 +83,25 @@ class Fields {
     return value;
   }
 
-  /// Of a list's `index`th object.
-  Fields entry(const char* key, size_t index, const std::vector<std::string>& keys) const {
-    const toml::node* list = node_of(key);
+  /// The object at `index` of a list.
+  ClusterFields entry(const char* key, size_t index, const std::vector<std::string>& keys) const {
+    const toml::node* list = member_of(node_, key);
     const toml::array* array = list ? list->as_array() : nullptr;
     const std::string title = place_.is_toml ? concat("[[", key, "]] ", index + 1) : concat(key, "[", index, "]");
-    return {(*object_.find(key))[index], array ? array->get(index) : nullptr, place_, title, keys};
+    return {member(key)[index], array ? array->get(index) : nullptr, place_, title, keys};
   }
 
-  Fields part(const char* key, const std::string& title, const std::vector<std::string>& keys) const {
-    const toml::node* node = node_of(key);
-    return {member(key), node, place_, title, keys};
+  ClusterFields part(const char* key, const std::string& title, const std::vector<std::string>& keys) const {
+    return {member(key), member_of(node_, key), place_, title, keys};
   }
 
  private:
-  const toml::node* node_of(const std::string& key) const { return table_ && !key.empty() ? table_->get(key) : nullptr; }
-  const char* kind_of_object() const { return place_.is_toml ? "a table" : "an object"; }
-
-  double any_number(const char* key) const {
-    const Json& value = member(key);
-    return value.is_number() ? value.get<double>() : NAN;
+  static const toml::node* member_of(const toml::node* node, const std::string& key) {
+    const toml::table* table = node ? node->as_table() : nullptr;
+    return table && !key.empty() ? table->get(key) : nullptr;
   }
 
-  std::string shown(const Json& value) const {
-    if (value.is_number_float()) return concat(value.get<double>());
-    if (value.is_number()) return value.dump();
-    if (value.is_string()) return quote_text(value.get_ref<const std::string&>());
-    if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
-    if (value.is_object()) return kind_of_object();
-    if (value.is_array()) return "a list";
-    return place_.is_toml ? "a date or a time" : "null";
-  }
-
-  const Json& object_;
   const toml::node* node_;
-  const toml::table* table_;
   const Place& place_;
   std::string title_;
 };
@@ -195,17 +129,17 @@ std::vector<std::string> link_group_keys() {
   return keys;
 }
 
-DeviceKind device_from(const Fields& fields) {
+DeviceKind device_from(const ClusterFields& fields) {
   DeviceKind device;
   device.name = fields.name("name");
   device.memory_bytes = fields.integer("memory_bytes", 1, kMostBytes);
   if (fields.has("reserved_bytes")) device.reserved_bytes = fields.integer("reserved_bytes", 0, device.memory_bytes - 1);
   device.allocator_overhead = fields.number("allocator_overhead", 0, 1, 0);
-  const Fields rates = fields.part("rates", fields.title() + ": rates", kPrecisions);
+  const ClusterFields rates = fields.part("rates", fields.title() + ": rates", kPrecisions);
   for (const auto& [precision, value] : rates.object().items()) device.rates.push_back({precision, rates.rate(precision.c_str(), false)});
   if (device.rates.empty()) rates.refuse("", "no rate; expected one or more of: ", join(kPrecisions, " "));
-  device.half_rate_elements = fields.number("half_rate_elements", 0, Fields::kMostRate, 0);
-  device.half_rate_width = fields.number("half_rate_width", 0, Fields::kMostRate, 0);
+  device.half_rate_elements = fields.number("half_rate_elements", 0, ClusterFields::kMostRate, 0);
+  device.half_rate_width = fields.number("half_rate_width", 0, ClusterFields::kMostRate, 0);
   device.memory_bytes_per_second = fields.rate("memory_bytes_per_second", false);
   device.launch_seconds = fields.number("launch_seconds", 0, kMostSeconds, 0);
   if (fields.has("source")) device.source = fields.text("source");
@@ -213,9 +147,9 @@ DeviceKind device_from(const Fields& fields) {
 }
 
 /// Of every exchange, then what single ones have of their own.
-Links links_from(const Fields& all, const char* key) {
+Links links_from(const ClusterFields& all, const char* key) {
   const std::string name = concat("links.", key);
-  const Fields fields = all.part(key, all.place().table(name), link_group_keys());
+  const ClusterFields fields = all.part(key, all.place().table(name), link_group_keys());
   Links links;
   Link of_all;
   of_all.latency_seconds = fields.number("latency_seconds", 0, kMostSeconds);
@@ -227,7 +161,7 @@ Links links_from(const Fields& all, const char* key) {
     if (is_hand_over) link.rank_seconds = 0;
     const std::string& exchange = exchange_names()[i];
     if (!fields.has(exchange.c_str())) continue;
-    const Fields own = fields.part(exchange.c_str(), fields.place().table(name + "." + exchange), kLinkKeys);
+    const ClusterFields own = fields.part(exchange.c_str(), fields.place().table(name + "." + exchange), kLinkKeys);
     if (own.is_empty()) own.refuse("", "is empty; give one or more of: ", join(kLinkKeys, " "));
     if (is_hand_over && own.has("rank_seconds"))
       own.refuse("rank_seconds", "'rank_seconds' does not act on a hand-over, which is between two ranks; leave it out");
@@ -238,10 +172,10 @@ Links links_from(const Fields& all, const char* key) {
   return links;
 }
 
-void take_devices(const Fields& fields, const char* key, Cluster& cluster, std::unordered_map<std::string, int>& index_of) {
+void take_devices(const ClusterFields& fields, const char* key, Cluster& cluster, std::unordered_map<std::string, int>& index_of) {
   const size_t count = fields.list(key).size();
   for (size_t i = 0; i < count; ++i) {
-    const Fields its = fields.entry(key, i, kDeviceKeys);
+    const ClusterFields its = fields.entry(key, i, kDeviceKeys);
     cluster.devices.push_back(device_from(its));
     const std::string& name = cluster.devices.back().name;
     const auto [known, is_new] = index_of.emplace(name, static_cast<int>(i));
@@ -249,19 +183,19 @@ void take_devices(const Fields& fields, const char* key, Cluster& cluster, std::
   }
 }
 
-int kind_named(const Fields& its, const char* key, const std::string& device, const Cluster& cluster,
+int kind_named(const ClusterFields& its, const char* key, const std::string& device, const Cluster& cluster,
                const std::unordered_map<std::string, int>& index_of) {
   const auto found = index_of.find(device);
   if (found != index_of.end()) return found->second;
   std::vector<std::string> names;
   for (const DeviceKind& kind : cluster.devices) names.push_back(kind.name);
-  const std::string meant = nearest(device, names);
+  const std::string meant = suggestion(device, names);
   if (names.size() > 8) names.resize(8), names.emplace_back("...");
   its.refuse(key, "no device is named ", quote_text(device), meant, "; there are: ", quote_text(join(names, " ")));
 }
 
 /// Hosts whose devices are not alike name each of them.
-void take_mixed(const Fields& its, const Cluster& cluster, const std::unordered_map<std::string, int>& index_of, HostGroup& group) {
+void take_mixed(const ClusterFields& its, const Cluster& cluster, const std::unordered_map<std::string, int>& index_of, HostGroup& group) {
   if (its.has("device")) its.refuse("device", "'device' and 'devices' say the same; leave one of them out");
   const Json& names = its.member("devices");
   if (!names.is_array()) its.refuse("devices", "'devices' is ", names.type_name(), "; expected a list of names");
@@ -274,11 +208,11 @@ void take_mixed(const Fields& its, const Cluster& cluster, const std::unordered_
   group.device = group.mixed.front();
 }
 
-void take_hosts(const Fields& fields, Cluster& cluster, const std::unordered_map<std::string, int>& index_of) {
+void take_hosts(const ClusterFields& fields, Cluster& cluster, const std::unordered_map<std::string, int>& index_of) {
   const size_t count = fields.list("hosts").size();
   int64_t num_devices = 0;
   for (size_t i = 0; i < count; ++i) {
-    const Fields its = fields.entry("hosts", i, kHostKeys);
+    const ClusterFields its = fields.entry("hosts", i, kHostKeys);
     HostGroup group;
     group.num_hosts = static_cast<int>(its.integer("num_hosts", 1, kMostDevices));
     group.devices_per_host = static_cast<int>(its.integer("devices_per_host", 1, kMostDevices));
@@ -295,7 +229,7 @@ bool has_several_devices(const Cluster& cluster) {
 }
 bool has_several_hosts(const Cluster& cluster) { return cluster.hosts.size() > 1 || cluster.hosts.at(0).num_hosts > 1; }
 
-void take_links(const Fields& fields, Cluster& cluster) {
+void take_links(const ClusterFields& fields, Cluster& cluster) {
   const bool needs_inside = has_several_devices(cluster), needs_across = has_several_hosts(cluster);
   const auto missing = [](const char* name, const char* why) { return concat("'links.", name, "' is missing: ", why); };
   const std::string no_inside = missing("inside", "a host has several devices"), no_across = missing("across", "there are several hosts");
@@ -304,7 +238,7 @@ void take_links(const Fields& fields, Cluster& cluster) {
     if (needs_across) fields.refuse("", no_across);
     return;
   }
-  const Fields links = fields.part("links", fields.place().table("links"), {"inside", "across"});
+  const ClusterFields links = fields.part("links", fields.place().table("links"), {"inside", "across"});
   if (needs_inside && !links.has("inside")) fields.refuse("", no_inside);
   if (needs_across && !links.has("across")) fields.refuse("", no_across);
   if (links.is_empty()) links.refuse("", "is empty; leave it out or give 'inside' or 'across'");
@@ -314,7 +248,7 @@ void take_links(const Fields& fields, Cluster& cluster) {
 
 Cluster cluster_from(const Json& json, const toml::table* table, const Place& place) {
   const char* devices_key = place.is_toml ? "device" : "devices";
-  const Fields fields(json, table, place, "", cluster_keys(place.is_toml));
+  const ClusterFields fields(json, table, place, "", cluster_keys(place.is_toml));
   Cluster cluster;
   cluster.name = fields.name("name");
   if (fields.has("source")) cluster.source = fields.text("source");

@@ -52,6 +52,6 @@ void check_profile(const Profile& profile);
 
 COHORT_PROGRAM_API Json to_json(const Profile& profile);
 /// Error(kBadInput) that says what is missing or wrong; unknown keys are refused. "output_kept" ("no") and "tied" (none) may be left out.
-COHORT_PROGRAM_API Profile profile_from_json(const Json& json);
+COHORT_PROGRAM_API Profile profile_from_json(const Json& json, const std::string& where = "profile");
 
 }  // namespace cohort
