@@ -8,9 +8,8 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/cost/exchange_forecast.h"
+#include "cohort/plan/cost/step_forecast.h"
 #include "cohort/plan/explain.h"
-#include "cohort/plan/uneven.h"
 #include "cohort/record/run_event.h"
 #include "cohort/schedule/schedule.h"
 

@@ -26,8 +26,6 @@
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/plan/explain.h"
 #include "cohort/plan/search/search_machines.h"
-#include "cohort/plan/trial_choice.h"
-#include "cohort/plan/uneven.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/initial_model.h"
 #include "cohort/train/step/parallelize.h"

@@ -1,6 +1,7 @@
 #pragma once
 // Plans that forecasts can not tell apart train some steps each: which, how, and who wins.
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -43,5 +44,20 @@ struct Winner {
 };
 /// `seconds`: of a step of each.
 Winner winner_of(const std::vector<Choice>& tried, const std::vector<double>& seconds);
+
+// Which plans are tried, and which of those wins.
+
+/// Before: fewer ranks, no recompute, no compression, no accumulation, a round number of pieces, no model parallelism, less ZeRO.
+bool is_simpler(const RankedPlan& a, const RankedPlan& b);
+
+/// The plan with a power of two as `accumulate` where that fits and is forecast to take at most a hundredth longer; else `plan`.
+RankedPlan with_round_accumulate(const PlanProblem& problem, RankedPlan plan);
+
+/// Indices of at most `most` of `plans` (best first), the first of each kind: degrees, ZeRO, schedule, precision, compression, batch and
+/// shares. Of plans of one kind whose forecasts are a hundredth apart the simplest.
+std::vector<size_t> different_plans(const std::vector<const RankedPlan*>& plans, size_t most);
+
+/// Index of the simplest plan whose measured cost is at most kNoiseFloor above the least. `costs`: one a plan; infinite: it failed.
+size_t winner_of_trials(const std::vector<const RankedPlan*>& plans, const std::vector<double>& costs);
 
 }  // namespace cohort

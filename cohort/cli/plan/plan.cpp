@@ -25,7 +25,6 @@
 #include "cohort/plan/plan.h"
 #include "cohort/plan/profile/analytic_profile.h"
 #include "cohort/plan/search/search_machines.h"
-#include "cohort/plan/uneven.h"
 #include "cohort/record/run_event.h"
 #include "cohort/report/plan/plan_page.h"
 #include "cohort/tune/auto_layout.h"

@@ -15,7 +15,7 @@
 //
 // Stages of a pipeline hold their gradients until their last backward (Strategy::hold_gradients), so there nothing hides. Nor does it where
 // the ranks of one host compute on all of its cores: what moves the bytes then takes them from the computing.
-#include "cohort/plan/cost/exchange_forecast.h"
+#include "cohort/plan/cost/step_forecast.h"
 
 #include <algorithm>
 #include <cmath>

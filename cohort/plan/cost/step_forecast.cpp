@@ -23,9 +23,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/devices.h"
-#include "cohort/plan/cost/exchange_forecast.h"
 #include "cohort/plan/cost/memory.h"
-#include "cohort/plan/cost/stages.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/stage_graph.h"
 

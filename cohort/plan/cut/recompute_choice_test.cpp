@@ -8,7 +8,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/plan/cost/memory.h"
-#include "cohort/plan/cost/stages.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/plan/cut/split.h"
 
 namespace cohort {

@@ -11,7 +11,7 @@
 // Cost: 40 T's x stages x log(layers of a stage), times the layers of a stage where it has to recompute. The measure is that of the bound
 // (combination_bound.h), so where nothing is recomputed and transfers are free it is at the bound.
 
-#include "cohort/plan/search/cut_with_recompute.h"
+#include "cohort/plan/search/cut_forecasts.h"
 
 #include <algorithm>
 #include <cmath>
