@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <optional>
 
@@ -113,8 +112,7 @@ std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnsw
                                       where_memory_goes(answer.best.forecast)};
   if (const auto uneven = uneven_forecast(request.problem, answer.best)) reasons.push_back(sentence_of(*uneven));
   if (std::string stages = why_stages_differ(request, answer.best); !stages.empty()) reasons.push_back(std::move(stages));
-  const int devices = request.num_workers > 0 ? std::min(request.num_workers, request.problem.cluster.num_devices())
-                                              : request.problem.cluster.num_devices();
+  const int devices = std::min(request.most_workers(), request.problem.cluster.num_devices());
   if (layout.num_ranks() < devices)
     reasons.push_back(concat(layout.num_ranks(), " of ", devices, " devices are used: no plan that was found with more is better"));
   if (layout.dp > 1 && layout.zero == 0 && answer.best.forecast.workers.front().memory.weights > 0 && !layout.is_model_parallel())
@@ -170,7 +168,7 @@ std::vector<Change> changes_of(const SearchRequest& request) {
   }
   add("2 GiB more memory a device", [](SearchRequest& r) { scale_memory(r.problem, 1, 2 * kGiB); });
   add("twice the memory", [](SearchRequest& r) { scale_memory(r.problem, 2, 0); });
-  const int devices = request.num_workers > 0 ? std::min(request.num_workers, cluster.num_devices()) : cluster.num_devices();
+  const int devices = std::min(request.most_workers(), cluster.num_devices());
   // Where each number of workers was measured, the fewer have a machine of their own.
   if (devices / 2 >= request.least_workers) add("half the devices", [&](SearchRequest& r) { r.num_workers = devices / 2; });
   add("twice the devices", [&](SearchRequest& r) {
@@ -183,8 +181,7 @@ std::vector<Change> changes_of(const SearchRequest& request) {
 
 /// The plan as it is, on the changed cluster; none where it does not run or fit there.
 std::optional<RankedPlan> same_plan(const SearchRequest& changed, const RankedPlan& plan) {
-  const int devices = changed.problem.cluster.num_devices();
-  if (plan.candidate.layout.num_ranks() > (changed.num_workers > 0 ? std::min(changed.num_workers, devices) : devices)) return std::nullopt;
+  if (plan.candidate.layout.num_ranks() > std::min(changed.most_workers(), changed.problem.cluster.num_devices())) return std::nullopt;
   PlanProblem problem = changed.problem;
   problem.global_batch = plan.global_batch;
   RankedPlan out = plan;
@@ -272,16 +269,7 @@ Utilisation utilisation_of(const SearchRequest& request, const RankedPlan& plan)
 
 namespace {
 
-std::string row(const std::vector<std::string>& cells) {
-  static constexpr int kWidths[] = {6, 6, 12, 10, 10, 10, 9, 10, 10};
-  std::string out;
-  for (size_t i = 0; i + 1 < cells.size(); ++i) {
-    char cell[64];
-    std::snprintf(cell, sizeof cell, "%*s  ", kWidths[std::min<size_t>(i, 8)], cells[i].c_str());
-    out += cell;
-  }
-  return out + cells.back() + "\n";
-}
+const std::vector<size_t> kPlanWidths = {6, 6, 12, 10, 10, 10, 9, 10, 10};
 
 /// "l0 ... l11 (12)"
 std::string layers_text(const ModelProfile& profile, const std::vector<int>& layers) {
@@ -310,6 +298,15 @@ std::string kinds_text(const Cluster& cluster, int num_ranks) {
 
 }  // namespace
 
+std::string table_row(const std::vector<size_t>& widths, const std::vector<std::string>& cells) {
+  std::string out;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    if (cells[i].size() < widths[i]) out.append(widths[i] - cells[i].size(), ' ');
+    out += cells[i] + "  ";
+  }
+  return out + cells.back() + "\n";
+}
+
 std::string plan_table(const SearchRequest& request, const PlanAnswer& answer) {
   const RankedPlan& best = answer.best;
   const StepForecast& forecast = best.forecast;
@@ -330,13 +327,14 @@ std::string plan_table(const SearchRequest& request, const PlanAnswer& answer) {
     out += concat("pipeline     ", human_seconds(forecast.pipeline_seconds), ", of which ", std::round(1000 * forecast.bubble) / 10,
                   " % is the bubble\n");
   out += concat("search       ", answer.num_layouts, " layouts, ", answer.num_refused, " refused\n\n");
-  out += row({"worker", "ranks", "device", "compute", "exposed", "update", "idle", "memory", "limit", "layers"});
+  out += table_row(kPlanWidths, {"worker", "ranks", "device", "compute", "exposed", "update", "idle", "memory", "limit", "layers"});
   for (size_t worker = 0; worker < forecast.workers.size(); ++worker) {
     const WorkerForecast& its = forecast.workers[worker];
-    out += row({concat(worker), concat(its.num_ranks), its.device.substr(0, 12), human_seconds(its.forward_seconds + its.backward_seconds),
-                human_seconds(its.exposed_seconds), human_seconds(its.update_seconds),
-                concat(std::round(1000 * its.idle_seconds / forecast.step_seconds) / 10, " %"), human_bytes(its.memory.total()),
-                human_bytes(its.memory_limit), layers_text(request.problem.profile, its.layers)});
+    out += table_row(kPlanWidths,
+                     {concat(worker), concat(its.num_ranks), its.device.substr(0, 12),
+                      human_seconds(its.forward_seconds + its.backward_seconds), human_seconds(its.exposed_seconds),
+                      human_seconds(its.update_seconds), concat(std::round(1000 * its.idle_seconds / forecast.step_seconds) / 10, " %"),
+                      human_bytes(its.memory.total()), human_bytes(its.memory_limit), layers_text(request.problem.profile, its.layers)});
   }
   return out;
 }
@@ -350,11 +348,8 @@ double compute_seconds(const PlanProblem& problem, const Layout& layout, int ran
   const int micro_steps = std::max(1, layout.accumulate);
   const DeviceKind& device = problem.cluster.devices[static_cast<size_t>(problem.cluster.device_of_rank(rank))];
   const int64_t samples = largest_piece(share * static_cast<double>(problem.global_batch) / micro_steps);
-  const Profile profile = profile_at(problem.profile, {device.name, layout.precision.empty() ? "fp32" : layout.precision, 1, samples});
-  double seconds = 0;
-  for (const LayerProfile& layer : profile.layers)
-    seconds += layer.forward_seconds + layer.backward_input_seconds + layer.backward_weight_seconds;
-  return micro_steps * seconds;
+  const Profile profile = profile_at(problem.profile, {device.name, precision_of(layout), 1, samples});
+  return micro_steps * profile.seconds();
 }
 
 double waste_of(const PlanProblem& problem, const Layout& layout, const std::vector<double>& shares, double step_seconds) {

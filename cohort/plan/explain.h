@@ -48,6 +48,8 @@ struct Utilisation {
 /// Empty lists where the plan has one worker on the pipeline axis.
 Utilisation utilisation_of(const SearchRequest& request, const RankedPlan& plan);
 
+/// A line of a table: all cells but the last are aligned to the right within `widths`.
+std::string table_row(const std::vector<size_t>& widths, const std::vector<std::string>& cells);
 /// The table: the layout, its forecast, and a row for each worker.
 std::string plan_table(const SearchRequest& request, const PlanAnswer& answer);
 /// "12.3 ms", "4.5 GiB", "0.12 ms a sample": an objective's value.

@@ -39,14 +39,10 @@ constexpr const char* kMoreWorkers = "more workers";
 
 using Keys = std::map<std::string, std::string>;
 
-int workers_of(const SearchRequest& request) {
-  return request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices();
-}
-
 class LadderSearch {
  public:
   LadderSearch(const SearchRequest& request, const std::atomic<bool>* stop, const std::function<void()>& look)
-      : request_(request), stop_(stop), look_(look), workers_(workers_of(request)) {
+      : request_(request), stop_(stop), look_(look), workers_(request.most_workers()) {
     allowed_ = request.problem;
     for (DeviceKind& device : request_.problem.cluster.devices) device.memory_bytes = less_margin(device.memory_bytes);
     request_.problem.memory_limit_bytes = less_margin(request_.problem.memory_limit_bytes);
@@ -177,12 +173,8 @@ class LadderSearch {
     asked.objective = Objective::kMemory;
     if (request.objective == Objective::kTimeToGoal) asked.problem.global_batch = request.steps_curve.front().batch_size;
     asked.steps_curve.clear();
-    try {
-      return search_plan(asked, nullptr, stop_).best;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kInfeasible && error.code() != ErrorCode::kBadInput) throw;
-      return std::nullopt;
-    }
+    const auto answer = search_plan_if_any(asked, nullptr, stop_);
+    return answer ? std::optional(answer->best) : std::nullopt;
   }
 
   /// As it is within the limits of `request`.
@@ -202,13 +194,9 @@ class LadderSearch {
     const GoalSteps* point = nullptr;
     for (const GoalSteps& each : request.steps_curve)
       if (each.batch_size == out.plan->global_batch) point = &each;
-    if (out.fits) {
-      try {
-        out.plan = search_plan(request, nullptr, stop_).best;
-        if (request.objective == Objective::kTimeToGoal) out.seconds_to_goal = out.plan->objective;
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::kInfeasible && error.code() != ErrorCode::kBadInput) throw;
-      }
+    if (const auto answer = out.fits ? search_plan_if_any(request, nullptr, stop_) : std::nullopt) {
+      out.plan = answer->best;
+      if (request.objective == Objective::kTimeToGoal) out.seconds_to_goal = out.plan->objective;
     }
     if (!out.seconds_to_goal && request.objective == Objective::kTimeToGoal && point)
       out.seconds_to_goal = point->steps * out.plan->forecast.step_seconds;

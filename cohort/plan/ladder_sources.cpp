@@ -53,13 +53,6 @@ std::string text_of(const ModelSpecification& model) {
   return pairs.empty() ? model.name : concat(model.name, ":", join(pairs, ","));
 }
 
-double seconds_of(const Profile& profile) {
-  double sum = 0;
-  for (const LayerProfile& layer : profile.layers)
-    sum += layer.forward_seconds + layer.backward_input_seconds + layer.backward_weight_seconds;
-  return sum;
-}
-
 /// What shapes say, and what was measured as it is.
 class Scaling {
  public:
@@ -101,7 +94,7 @@ class Scaling {
       if (!has_points(measured_, key) || !has_points(now, key)) continue;
       const Profile measured = profile_at(measured_, key), from = profile_at(now, key);
       if (same_layers) scale(point, measured, from);
-      else scale_seconds(point, seconds_of(measured) / std::max(1e-12, seconds_of(from)));
+      else scale_seconds(point, measured.seconds() / std::max(1e-12, from.seconds()));
       points.push_back(std::move(point));
     }
     other.points = std::move(points);

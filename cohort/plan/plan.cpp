@@ -30,8 +30,6 @@ std::string cuts_of(const Layout& layout, const StageAssignment& stages) {
   return join(cuts, "/");
 }
 
-Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
 Json to_json(const StepMemory& memory) {
   return {{"weights", memory.weights},   {"gradients", memory.gradients}, {"optimizer", memory.optimizer}, {"buffers", memory.buffers},
           {"buckets", memory.buckets},   {"stash", memory.stash},         {"recompute", memory.recompute}, {"working", memory.working},
@@ -60,7 +58,7 @@ Json summary(const ModelProfile& profile, const RankedPlan& plan) {
   return {{"layout", to_json(layout_of(profile, plan))},
           {"num_workers", plan.candidate.layout.num_ranks()},
           {"global_batch", plan.global_batch},
-          {"objective", finite(plan.objective)},
+          {"objective", finite_json(plan.objective)},
           {"predicted_step_seconds", plan.forecast.step_seconds},
           {"interval", {plan.forecast.low_seconds, plan.forecast.high_seconds}},
           {"peak_memory_bytes", plan.forecast.peak_memory_bytes()}};
@@ -103,7 +101,7 @@ std::vector<int> ranks_of_worker(const Plan& plan, int worker) {
 
 std::string interval_source(const Plan& plan) {
   const Layout& layout = plan.answer.best.candidate.layout;
-  const ErrorInterval* const kept = plan.request.problem.intervals.of(layout, layout.precision.empty() ? "fp32" : layout.precision);
+  const ErrorInterval* const kept = plan.request.problem.intervals.of(layout, precision_of(layout));
   return kept ? "calibration: " + kept->from : "default";
 }
 
@@ -114,8 +112,8 @@ Json to_json(const Plan& plan) {
   json.update(summary(profile, best));
   json["interval_from"] = interval_source(plan);
   json["objective_name"] = objective_names()[static_cast<size_t>(plan.request.objective)];
-  json["objective_interval"] = {finite(best.low), finite(best.high)};
-  json["lower_bound"] = finite(plan.answer.lower_bound);
+  json["objective_interval"] = {finite_json(best.low), finite_json(best.high)};
+  json["lower_bound"] = finite_json(plan.answer.lower_bound);
   json["bound_by"] = plan.answer.bound_by;
   json["optimal"] = plan.answer.optimal;
   json["complete"] = plan.answer.is_complete;

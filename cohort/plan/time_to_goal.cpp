@@ -18,10 +18,10 @@
 #include <cstdio>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/plan/explain.h"
 #include "cohort/plan/plan.h"
 
 namespace cohort {
@@ -36,13 +36,7 @@ std::optional<PlanAnswer> try_search(SearchRequest request, double seconds, cons
   if (stop && stop->load()) return std::nullopt;
   request.search_seconds = std::max(0.01, seconds);
   request.says_what_would_fit = false;
-  try {
-    return search_plan(request, progress, stop);
-  } catch (const Error& error) {
-    // Keys that are given may need more workers than these.
-    if (error.code() != ErrorCode::kInfeasible && error.code() != ErrorCode::kBadInput) throw;
-    return std::nullopt;
-  }
+  return search_plan_if_any(request, progress, stop);  // Keys that are given may need more workers than these.
 }
 
 /// Nothing where keys that are given say otherwise.
@@ -92,7 +86,7 @@ void take_better_of_fewer(std::vector<GoalRow>& rows) {
 GoalAnswer search_to_goal(const SearchRequest& request, const std::vector<GoalSteps>& every_point, const Progress& progress,
                           const std::atomic<bool>* stop) {
   const double end = steady_seconds() + request.search_seconds;
-  const int most = request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices();
+  const int most = request.most_workers();
   std::vector<int> fewer;
   for (int workers = 1; workers < most; workers *= 2) fewer.push_back(workers);
   SearchRequest all = request;
@@ -149,16 +143,7 @@ std::string hours_text(double hours) {
   return text;
 }
 
-std::string table_row(const std::vector<std::string>& cells) {
-  static constexpr int kWidths[] = {7, 6, 8, 10, 14, 25, 12, 8, 5};
-  std::string out;
-  for (size_t i = 0; i + 1 < cells.size(); ++i) {
-    char cell[96];
-    std::snprintf(cell, sizeof cell, "%*s  ", kWidths[std::min<size_t>(i, 8)], cells[i].c_str());
-    out += cell;
-  }
-  return out + cells.back() + "\n";
-}
+const std::vector<size_t> kGoalWidths = {7, 6, 8, 10, 14, 25, 12, 8, 5};
 
 const GoalRow* row_of(const TimeToGoal& goal, int num_workers) {
   for (const GoalRow& row : goal.rows)
@@ -197,8 +182,6 @@ std::string plain_sentence(const TimeToGoal& goal) {
                 ", takes ", human_seconds(goal.plain->objective), " to the goal: this plan saves ", percent(saved), " of it");
 }
 
-Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
 Json plan_json(const ModelProfile& profile, const RankedPlan& plan) {
   return {{"layout", to_json(layout_of(profile, plan))},
           {"num_workers", plan.candidate.layout.num_ranks()},
@@ -206,7 +189,7 @@ Json plan_json(const ModelProfile& profile, const RankedPlan& plan) {
           {"steps", steps_of(plan)},
           {"predicted_step_seconds", plan.forecast.step_seconds},
           {"seconds", plan.objective},
-          {"interval", {finite(plan.low), finite(plan.high)}},
+          {"interval", {finite_json(plan.low), finite_json(plan.high)}},
           {"worker_hours", worker_hours(plan)}};
 }
 
@@ -225,15 +208,17 @@ std::string short_layout(const ModelProfile& profile, const RankedPlan& plan) {
 
 std::string goal_table(const ModelProfile& profile, const TimeToGoal& goal) {
   std::string out = concat("time to ", goal.goal.empty() ? "the goal" : goal.goal, "\n");
-  out += table_row({"workers", "batch", "steps", "step", "time to goal", "interval", "worker-hours", "speed-up", "worth", "layout"});
+  out += table_row(kGoalWidths,
+                   {"workers", "batch", "steps", "step", "time to goal", "interval", "worker-hours", "speed-up", "worth", "layout"});
   for (const GoalRow& row : goal.rows) {
     if (!row.plan) {
-      out += table_row({concat(row.num_workers), "-", "-", "-", "-", "-", "-", "-", "-", "no plan was found"});
+      out += table_row(kGoalWidths, {concat(row.num_workers), "-", "-", "-", "-", "-", "-", "-", "-", "no plan was found"});
       continue;
     }
     const RankedPlan& plan = *row.plan;
     const int used = plan.candidate.layout.num_ranks();
-    out += table_row({concat(row.num_workers), with_commas(plan.global_batch), with_commas(std::llround(steps_of(plan))),
+    out += table_row(kGoalWidths,
+                     {concat(row.num_workers), with_commas(plan.global_batch), with_commas(std::llround(steps_of(plan))),
                       human_seconds(plan.forecast.step_seconds), human_seconds(plan.objective), interval_text(plan),
                       hours_text(worker_hours(plan)), hours_text(row.speed_up), row.num_workers <= goal.num_worth_having ? "yes" : "no",
                       concat(short_layout(profile, plan), used < row.num_workers ? concat(" (", used, " used)") : "")});

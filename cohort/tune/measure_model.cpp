@@ -252,10 +252,7 @@ class ModelMeter {
     ProfilePoint point{.device = device_, .precision = precision, .tp = tp, .micro_batch = size, .layers = {}};
     std::vector<double> sums, wholes, reads;
     for (const Round& round : rounds) {
-      double sum = 0;
-      for (const LayerProfile& layer : round.layers.layers)
-        sum += layer.forward_seconds + layer.backward_input_seconds + layer.backward_weight_seconds;
-      sums.push_back(sum), wholes.push_back(round.whole_seconds), reads.push_back(round.read_seconds);
+      sums.push_back(round.layers.seconds()), wholes.push_back(round.whole_seconds), reads.push_back(round.read_seconds);
     }
     const double ratio = median(sums) > 0 ? median(wholes) / median(sums) : 1;
     for (size_t i = 0; i < rounds.front().layers.layers.size(); ++i) {

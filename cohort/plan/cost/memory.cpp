@@ -98,9 +98,7 @@ namespace {
 void add_working_bytes(const Profile& profile, const StageGraph& graph, bool recomputes, std::vector<StageStash>& stash) {
   // Gradients of outputs that a later layer has begun and a reader in front of it has not added to yet.
   std::vector<int64_t> waiting(profile.layers.size() + 1, 0);
-  std::vector<int> last_reader(profile.layers.size(), -1);
-  for (const auto& [from, to] : profile.edges)
-    if (from >= 0) last_reader[static_cast<size_t>(from)] = std::max(last_reader[static_cast<size_t>(from)], to);
+  const std::vector<int> last_reader = last_readers(profile.edges, profile.layers.size());
   for (size_t from = 0; from < profile.layers.size(); ++from)
     if (last_reader[from] > static_cast<int>(from) + 1) {
       waiting[from + 1] += profile.layers[from].output_bytes;
@@ -136,12 +134,10 @@ std::vector<StageStash> stash_of_stages(const Profile& profile, const StageGraph
     const LayerProfile& cost = profile.layers[layer];
     StageStash& its = stash[static_cast<size_t>(graph.stage_of[layer])];
     const bool again = is_recomputed(static_cast<int>(layer));
-    const int64_t freed =
-        cost.stash_bytes - (cost.output_kept == OutputKept::kByReaders ? std::min(cost.stash_bytes, cost.output_bytes) : 0);
+    const int64_t freed = cost.freed_bytes();
     its.micro_batch_bytes += again ? cost.stash_bytes - freed : cost.stash_bytes;
     if (again) its.again_bytes = std::max(its.again_bytes, freed);
-    const bool is_kept = cost.output_kept == OutputKept::kByReaders || (cost.output_kept == OutputKept::kByItself && !again);
-    if (!is_kept && is_needed[layer]) its.micro_batch_bytes += cost.output_bytes;
+    if (!cost.keeps_output(again) && is_needed[layer]) its.micro_batch_bytes += cost.output_bytes;
   }
   const bool recomputes = std::find(recompute.begin(), recompute.end(), true) != recompute.end();
   add_working_bytes(profile, graph, recomputes, stash);
@@ -179,9 +175,7 @@ int64_t evaluation_samples(int64_t global_batch, int64_t accumulate, int64_t mic
 }
 
 int64_t forward_only_bytes(const Profile& profile, const std::vector<int>& layers) {
-  std::vector<int> last_reader(profile.layers.size(), -1);
-  for (const auto& [from, to] : profile.edges)
-    if (from >= 0) last_reader[static_cast<size_t>(from)] = std::max(last_reader[static_cast<size_t>(from)], to);
+  const std::vector<int> last_reader = last_readers(profile.edges, profile.layers.size());
   int64_t most = 0, alive = 0;
   std::vector<std::pair<int, int64_t>> held;  // (last reader, bytes)
   for (const int layer : layers) {

@@ -33,8 +33,6 @@ namespace {
 
 constexpr int64_t kSimulated = 1 << 16;  // Computing actions.
 
-std::string precision_of(const Layout& layout) { return layout.precision.empty() ? "fp32" : layout.precision; }
-
 int num_micro_steps(const Layout& layout) { return std::max(1, layout.accumulate); }
 
 /// Seconds and bytes of layers on one kind of device.
@@ -201,10 +199,8 @@ class Forecast {
   double seconds_of(int worker, const LayersOfKind& layers) const {
     double seconds = 0;
     for (const int stage : stages_of_worker_[static_cast<size_t>(worker)])
-      for (const int layer : graph_.layers[static_cast<size_t>(stage)]) {
-        const LayerProfile& cost = layers.profile.layers[static_cast<size_t>(layer)];
-        seconds += cost.forward_seconds + cost.backward_input_seconds + cost.backward_weight_seconds;
-      }
+      for (const int layer : graph_.layers[static_cast<size_t>(stage)])
+        seconds += layers.profile.layers[static_cast<size_t>(layer)].seconds();
     return seconds;
   }
 

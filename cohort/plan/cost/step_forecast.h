@@ -30,6 +30,9 @@ struct PlanProblem {
   ForecastIntervals intervals;     ///< From errors of forecasts before; where it knows nothing, those of profile and cluster.
 };
 
+/// The precision of a layout: fp32 where it names none.
+inline std::string precision_of(const Layout& layout) { return layout.precision.empty() ? "fp32" : layout.precision; }
+
 /// A layout with what it leaves to be found out: everything that decides a forecast.
 struct Candidate {
   Layout layout;                ///< Degrees, zero, schedule, microbatches, accumulate, precision, compress, order; split and recompute are

@@ -43,12 +43,6 @@ bool is_cut(const std::vector<int>& first_layer, int num_layers) {
          std::is_sorted(first_layer.begin(), first_layer.end(), std::less_equal<>());
 }
 
-double num_cuts(int num_layers, int num_stages) {
-  double count = 1;
-  for (int i = 1; i < num_stages; ++i) count *= static_cast<double>(num_layers - i) / i;
-  return count;
-}
-
 struct Best {
   std::vector<int> first_layer;
   double seconds = 0;
@@ -60,17 +54,6 @@ struct Best {
     return true;
   }
 };
-
-/// The next cut in lexical order; false after the last.
-bool next_cut(std::vector<int>& cut, int num_layers) {
-  const int num_stages = static_cast<int>(cut.size());
-  for (int stage = num_stages - 1; stage > 0; --stage) {
-    if (cut[static_cast<size_t>(stage)] >= num_layers - num_stages + stage) continue;
-    std::iota(cut.begin() + stage, cut.end(), cut[static_cast<size_t>(stage)] + 1);
-    return true;
-  }
-  return false;
-}
 
 void descend(int num_layers, const std::vector<int>& start, const StepSeconds& seconds, Best& best) {
   Best here;

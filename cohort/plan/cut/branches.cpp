@@ -21,6 +21,7 @@
 #include <numeric>
 
 #include "cohort/base/fail.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 namespace {
@@ -212,21 +213,12 @@ void renumber(std::vector<int>& ranks) {
   for (int& rank : ranks) rank = names.emplace(rank, static_cast<int>(names.size())).first->second;
 }
 
-/// The number of the run that each layer belongs to.
-std::vector<int> run_of_layers(const std::vector<int>& first_layer, size_t num_layers) {
-  std::vector<int> run_of(num_layers);
-  for (const int first : first_layer)
-    if (first > 0) run_of[first] = 1;
-  std::partial_sum(run_of.begin(), run_of.end(), run_of.begin());
-  return run_of;
-}
-
 /// Runs of layers, each on the rank of its first layer, with their estimate.
 BranchPlacement stages_of(const Profile& profile, std::vector<int> first_layer, const std::vector<int>& rank_of_layer) {
   BranchPlacement placement{.first_layer = std::move(first_layer)};
   for (const int first : placement.first_layer) placement.rank.push_back(rank_of_layer[first]);
   renumber(placement.rank);
-  const std::vector<int> stage_of = run_of_layers(placement.first_layer, profile.layers.size());
+  const std::vector<int> stage_of = stage_of_layers(placement.first_layer, profile.layers.size());
   for (const auto& [from, to] : profile.edges)
     if (from >= 0 && stage_of[from] != stage_of[to]) placement.edges.push_back({stage_of[from], stage_of[to]});
   std::sort(placement.edges.begin(), placement.edges.end());

@@ -42,11 +42,8 @@ class StageMemory {
     }
   }
 
-  /// Of one micro-batch.
-  int64_t freed_bytes(int layer) const {
-    const LayerProfile& cost = profile_.layers[layer];
-    return cost.stash_bytes - (cost.output_kept == OutputKept::kByReaders ? std::min(cost.stash_bytes, cost.output_bytes) : 0);
-  }
+  /// Bytes of one micro-batch.
+  int64_t freed_bytes(int layer) const { return profile_.layers[layer].freed_bytes(); }
 
   int64_t bytes_with(const std::vector<bool>& recomputed) const {
     int64_t kept = kept_bytes_, largest = 0;
@@ -56,8 +53,7 @@ class StageMemory {
         largest = std::max(largest, freed_bytes(layer));
       }
       const LayerProfile& cost = profile_.layers[layer];
-      const bool is_kept = cost.output_kept == OutputKept::kByReaders || (cost.output_kept == OutputKept::kByItself && !recomputed[layer]);
-      if (is_kept) continue;
+      if (cost.keeps_output(recomputed[layer])) continue;
       const std::vector<int>& readers = readers_[layer - options_.first_layer];
       if (std::any_of(readers.begin(), readers.end(), [&](int reader) { return recomputed[reader]; })) kept += cost.output_bytes;
     }

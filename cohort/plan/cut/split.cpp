@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "cohort/base/fail.h"
@@ -12,12 +13,6 @@
 
 namespace cohort {
 namespace {
-
-std::vector<int> even_cuts(int num_layers, int num_stages) {
-  std::vector<int> first_layer;
-  for (int64_t stage = 0; stage < num_stages; ++stage) first_layer.push_back(static_cast<int>(stage * num_layers / num_stages));
-  return first_layer;
-}
 
 [[noreturn]] void fail_for_memory(const SplitCosts& costs, int64_t limit_bytes, const Split& smallest, bool proved) {
   const int64_t needed = most_memory_bytes(smallest, costs.num_ranks());
@@ -69,6 +64,28 @@ std::string fixed(double value, int digits) {
 }
 
 }  // namespace
+
+std::vector<int> even_cuts(int num_layers, int num_stages) {
+  std::vector<int> first_layer;
+  for (int64_t stage = 0; stage < num_stages; ++stage) first_layer.push_back(static_cast<int>(stage * num_layers / num_stages));
+  return first_layer;
+}
+
+double num_cuts(int num_layers, int num_stages) {
+  double count = 1;
+  for (int i = 1; i < num_stages; ++i) count *= static_cast<double>(num_layers - i) / i;
+  return count;
+}
+
+bool next_cut(std::vector<int>& first_layer, int num_layers) {
+  const int num_stages = static_cast<int>(first_layer.size());
+  for (int stage = num_stages - 1; stage > 0; --stage) {
+    if (first_layer[static_cast<size_t>(stage)] >= num_layers - num_stages + stage) continue;
+    std::iota(first_layer.begin() + stage, first_layer.end(), first_layer[static_cast<size_t>(stage)] + 1);
+    return true;
+  }
+  return false;
+}
 
 int64_t most_memory_bytes(const Split& split, int num_ranks) {
   std::vector<int64_t> bytes(num_ranks);

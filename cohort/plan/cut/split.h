@@ -40,6 +40,12 @@ COHORT_PROGRAM_API Split even_split(const Profile& profile, const SplitOptions& 
 /// "3/7": first layers of stages 1, 2, ... (their number is options.num_stages). Error(kBadInput).
 COHORT_PROGRAM_API Split given_split(const Profile& profile, const SplitOptions& options, const std::vector<int>& cuts);
 
+/// First layers of stages with equal numbers of layers.
+std::vector<int> even_cuts(int num_layers, int num_stages);
+/// How many cuts there are, and the next one in lexicographic order; false after the last.
+double num_cuts(int num_layers, int num_stages);
+bool next_cut(std::vector<int>& first_layer, int num_layers);
+
 /// Most memory of a rank: the sum over its stages.
 int64_t most_memory_bytes(const Split& split, int num_ranks);
 

@@ -29,6 +29,13 @@ OutputKept read_output_kept(const FileFields& fields) {
 
 const std::string& output_kept_name(OutputKept kept) { return kOutputKept.at(static_cast<size_t>(kept)); }
 
+std::vector<int> last_readers(const std::vector<std::pair<int, int>>& edges, size_t num_layers) {
+  std::vector<int> last(num_layers, -1);
+  for (const auto& [from, to] : edges)
+    if (from >= 0) last[static_cast<size_t>(from)] = std::max(last[static_cast<size_t>(from)], to);
+  return last;
+}
+
 void check_profile(const Profile& profile) {
   const auto check = [](double value, const std::string& where, const char* what) {
     if (!(value >= 0) || !std::isfinite(value)) fail(ErrorCode::kBadInput, "profile: ", where, ": ", what, " is ", value);

@@ -2,6 +2,7 @@
 // What each layer of a model costs on this machine for one micro-batch: what cuts and forecasts are made from. Torch-free; measured by
 // train/model/profile_layers.h, or written by hand.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -29,6 +30,14 @@ struct LayerProfile {
   int64_t output_bytes = 0;  ///< What it hands on.
   OutputKept output_kept = OutputKept::kNo;
   int64_t working_bytes = 0;  ///< Beside all stashes, at most for a moment of its forward or backward: gradients on their way, scratch.
+
+  double seconds() const { return forward_seconds + backward_input_seconds + backward_weight_seconds; }
+  /// What recomputing the layer frees: its stash, but for an output that a reader keeps.
+  int64_t freed_bytes() const { return stash_bytes - (output_kept == OutputKept::kByReaders ? std::min(stash_bytes, output_bytes) : 0); }
+  /// Whether its output is in a stash that stays when the layer is recomputed, or is not.
+  bool keeps_output(bool is_recomputed) const {
+    return output_kept == OutputKept::kByReaders || (output_kept == OutputKept::kByItself && !is_recomputed);
+  }
 };
 
 struct Profile {
@@ -40,11 +49,19 @@ struct Profile {
   double link_latency_seconds = 0;         ///< Of one hand-over between ranks,
   double link_bytes_per_second = 0;        ///< and its rate; 0: unlimited.
 
-  /// Of one hand-over of `bytes`.
+  double seconds() const {
+    double sum = 0;
+    for (const LayerProfile& layer : layers) sum += layer.seconds();
+    return sum;
+  }
+  /// Seconds of one hand-over of `bytes`.
   double transfer_seconds(int64_t bytes) const {
     return link_latency_seconds + (link_bytes_per_second > 0 ? static_cast<double>(bytes) / link_bytes_per_second : 0);
   }
 };
+
+/// The last layer that reads the output of each layer; -1 where none does.
+std::vector<int> last_readers(const std::vector<std::pair<int, int>>& edges, size_t num_layers);
 
 /// Error(kBadInput) unless there is a layer, edges go from earlier to later layers (or from -1) and all numbers are finite and not
 /// negative.

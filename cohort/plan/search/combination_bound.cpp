@@ -174,9 +174,7 @@ double BoundTable::least_seconds_a_sample(const Degrees& degrees) {
       key.micro_batch = size;
       const Profile profile = profile_at(problem.profile, key);
       for (size_t i = 0; i < least.size(); ++i) {
-        const LayerProfile& layer = profile.layers[i];
-        const double seconds = layer.forward_seconds + layer.backward_input_seconds + layer.backward_weight_seconds;
-        least[i] = std::min(least[i], seconds / static_cast<double>(size));
+        least[i] = std::min(least[i], profile.layers[i].seconds() / static_cast<double>(size));
       }
     }
   }

@@ -122,9 +122,7 @@ CutForecasts::Setting CutForecasts::setting_of(const Combination& combination) {
         layer.output_kept == OutputKept::kByReaders ? static_cast<double>(std::min(costs.stash[at(i)], costs.output[at(i)])) : 0);
   }
   // A value that a stage beginning behind it reads; counted once, for the layers that follow up to its last reader.
-  std::vector<int> last_reader(at(n), -1);
-  for (const auto& [from, to] : problem.profile.edges)
-    if (from >= 0) last_reader[at(from)] = std::max(last_reader[at(from)], to);
+  const std::vector<int> last_reader = last_readers(problem.profile.edges, at(n));
   std::vector<double> change(at(n) + 2, 0);
   for (int i = 0; i < n; ++i)
     if (last_reader[at(i)] > i) {
@@ -215,7 +213,7 @@ CutForecasts::Outcome CutForecasts::by_search(const Combination& combination) {
     if (std::find(cuts.begin(), cuts.end(), first_layer) == cuts.end()) cuts.push_back(first_layer);
   };
   if (space_.is_given("split") && space_.given().split != "auto" && stages > 1) {
-    if (space_.given().split == "even") propose(equal_layers(n, stages));
+    if (space_.given().split == "even") propose(even_cuts(n, stages));
     else propose(given_cut(stages));
     if (cuts.front().empty()) return out;
   } else {
@@ -226,7 +224,7 @@ CutForecasts::Outcome CutForecasts::by_search(const Combination& combination) {
         if (const auto cut = best_cut(problem)) propose(cut->first_layer);
     }
     propose(equal_seconds(*problem.costs.front(), stages));
-    propose(equal_layers(n, stages));
+    propose(even_cuts(n, stages));
   }
   problem.has_flush = true;
   const bool is_free = cuts.size() > 1 || stages == 1;
@@ -272,7 +270,7 @@ void CutForecasts::by_least_memory(Setting& setting, double& best) {
   const int stages = problem.num_stages(), n = space_.num_layers();
   const bool is_cut_given = space_.is_given("split") && space_.given().split != "auto" && stages > 1;
   std::vector<int> given;
-  if (is_cut_given) given = space_.given().split == "even" ? equal_layers(n, stages) : given_cut(stages);
+  if (is_cut_given) given = space_.given().split == "even" ? even_cuts(n, stages) : given_cut(stages);
   if (is_cut_given && given.empty()) return;
   for (int round = 0; round < 3; ++round) {
     double low = 0, high = 0;
@@ -308,19 +306,18 @@ std::vector<int> CutForecasts::given_cut(int stages) const {
 
 std::optional<CutForecasts::Outcome> CutForecasts::by_trying_all(const Combination& combination) {
   const int n = space_.num_layers(), stages = combination.degrees.pp * space_.stages_per_worker(combination);
-  double num_cuts = 1;
-  for (int i = 1; i < stages; ++i) num_cuts *= static_cast<double>(n - i) / i;
+  const double cuts = num_cuts(n, stages);
   const bool is_cut_given = space_.is_given("split") && space_.given().split != "auto" && stages > 1;
-  if (is_cut_given || num_cuts > kMostCuts || work_of(combination) * num_cuts > kMostWork) return std::nullopt;
+  if (is_cut_given || cuts > kMostCuts || work_of(combination) * cuts > kMostWork) return std::nullopt;
   const Setting setting = setting_of(combination);
   const std::vector<bool>& given = setting.cut.given_recompute;
   const bool is_list = combination.degrees.pp > 1 && space_.schedules()[at(combination.schedule)].starts_with("zb");
   const double sets = given.empty() ? std::pow(2.0, n) : 1;
   Outcome out{.is_exact = true, .best = kInfinite};
-  double work = work_of(combination) * num_cuts;
+  double work = work_of(combination) * cuts;
   Cut cut{.recompute = given.empty() ? std::vector<bool>(at(n), false) : given};
   for (int i = 0; i < stages; ++i) cut.first_layer.push_back(i);
-  for (bool more = true; more;) {
+  do {
     cut.recompute = given.empty() ? std::vector<bool>(at(n), false) : given;
     const auto plain = forecast_cut(setting, cut);
     if (!plain) return std::nullopt;
@@ -341,15 +338,7 @@ std::optional<CutForecasts::Outcome> CutForecasts::by_trying_all(const Combinati
         }
       }
     }
-    // The next cut in lexicographic order.
-    int last = stages - 1;
-    while (last > 0 && cut.first_layer[at(last)] == n - stages + last) --last;
-    more = last > 0;
-    if (more) {
-      ++cut.first_layer[at(last)];
-      for (int i = last + 1; i < stages; ++i) cut.first_layer[at(i)] = cut.first_layer[at(i) - 1] + 1;
-    }
-  }
+  } while (next_cut(cut.first_layer, n));
   return out;
 }
 

@@ -47,8 +47,7 @@ std::optional<Cut> best_cut(const CutProblem& problem);
 /// The cheapest recompute for a given cut; nullopt where a stage does not fit.
 std::optional<Cut> with_recompute(const CutProblem& problem, const std::vector<int>& first_layer);
 
-/// Equal numbers of layers, and equal seconds.
-std::vector<int> equal_layers(int num_layers, int num_stages);
+/// First layers of stages of about equal seconds.
 std::vector<int> equal_seconds(const LayerCosts& costs, int num_stages);
 
 // Forecasts.

@@ -140,12 +140,6 @@ std::optional<Cut> best_cut(const CutProblem& problem) {
   return with_recompute(problem, best);
 }
 
-std::vector<int> equal_layers(int num_layers, int num_stages) {
-  std::vector<int> first_layer;
-  for (int stage = 0; stage < num_stages; ++stage) first_layer.push_back(static_cast<int>(int64_t{stage} * num_layers / num_stages));
-  return first_layer;
-}
-
 std::vector<int> equal_seconds(const LayerCosts& costs, int num_stages) {
   std::vector<int> first_layer = {0};
   const int n = costs.num_layers();

@@ -540,4 +540,14 @@ PlanAnswer search_plan(const SearchRequest& request, const std::function<void(co
   return JointSearch(request, progress, stop).run();
 }
 
+std::optional<PlanAnswer> search_plan_if_any(const SearchRequest& request, const std::function<void(const SearchProgress&)>& progress,
+                                             const std::atomic<bool>* stop) {
+  try {
+    return search_plan(request, progress, stop);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInfeasible && error.code() != ErrorCode::kBadInput) throw;
+    return std::nullopt;
+  }
+}
+
 }  // namespace cohort

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct SearchRequest {
   double search_seconds = 10;  ///< At most.
   bool says_what_would_fit =
       true;  ///< Where nothing fits: the least memory and the devices that would do are looked for, some seconds long.
+
+  /// num_workers, or all devices of the cluster.
+  int most_workers() const { return num_workers > 0 ? num_workers : problem.cluster.num_devices(); }
 };
 
 struct RankedPlan {
@@ -67,5 +71,9 @@ struct SearchProgress {
 /// request that contradicts itself. Deterministic unless time cuts it short. `stop`: ends with the best so far (null: none).
 PlanAnswer search_plan(const SearchRequest& request, const std::function<void(const SearchProgress&)>& progress,
                        const std::atomic<bool>* stop);
+
+/// search_plan(), or nothing where no plan fits or given keys contradict the request.
+std::optional<PlanAnswer> search_plan_if_any(const SearchRequest& request, const std::function<void(const SearchProgress&)>& progress,
+                                             const std::atomic<bool>* stop);
 
 }  // namespace cohort

@@ -92,7 +92,7 @@ std::optional<int> devices_that_do(const SearchRequest& request, const LeastMemo
     const auto plan = search(larger, kSearchSeconds);
     return plan && plan->forecast.fits;
   };
-  int fails = request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices(), fits = fails;
+  int fails = request.most_workers(), fits = fails;
   for (int doubling = 0; doubling < kMostDoublings; ++doubling) {
     if (fits > kMostDevices / 2) return std::nullopt;
     fits *= 2;
@@ -111,7 +111,7 @@ std::optional<int> devices_that_do(const SearchRequest& request, const LeastMemo
 
 std::string why_infeasible(const SearchRequest& request, const RankedPlan& least, const LeastMemory& search) {
   const WorkerForecast& worker = least.forecast.tightest_worker();
-  const int workers = request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices();
+  const int workers = request.most_workers();
   std::string out = concat("plan: no layout of at most ", workers, workers == 1 ? " device" : " devices", " fits into ",
                            worker.memory_limit, " bytes a rank: ", constraint(worker), ". The least that was found needs ",
                            least.forecast.peak_memory_bytes(), " bytes (", to_text(least.candidate.layout), "): give each rank that much");

@@ -78,7 +78,7 @@ SearchSpace::SearchSpace(const SearchRequest& request) : request_(request), give
   const int devices = problem.cluster.num_devices();
   if (request.num_workers > devices)
     fail(ErrorCode::kBadInput, name_settings("--workers "), request.num_workers, ": the cluster has ", devices, " devices");
-  most_workers_ = request.num_workers > 0 ? request.num_workers : devices;
+  most_workers_ = request.most_workers();
 
   if (request.objective == Objective::kTimeToGoal) {
     for (const GoalSteps& point : request.steps_curve)
@@ -298,9 +298,7 @@ std::string SearchSpace::shares_of(int num_ranks, const Degrees& degrees, int64_
   for (const int kind : kinds(num_ranks)) {
     const Profile profile = profile_at(problem.profile, {problem.cluster.devices[static_cast<size_t>(kind)].name,
                                                          precisions_[static_cast<size_t>(degrees.precision)], 1, micro_batch});
-    double seconds = 0;
-    for (const LayerProfile& layer : profile.layers)
-      seconds += layer.forward_seconds + layer.backward_input_seconds + layer.backward_weight_seconds;
+    const double seconds = profile.seconds();
     speed[static_cast<size_t>(kind)] = seconds > 0 ? 1 / seconds : 1;
   }
   double sum = 0;
