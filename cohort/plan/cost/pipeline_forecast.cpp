@@ -110,12 +110,15 @@ std::string milliseconds(double seconds) {
 
 }  // namespace
 
+bool order_follows_costs(const std::vector<std::pair<int, int>>& tied, const Layout& layout, const StageAssignment& stages) {
+  return layout.schedule.starts_with("zb") && !layout.schedule.ends_with(".json") && !shares_weights_on_a_worker(tied, stages);
+}
+
 StageSeconds ordering_seconds(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                               const std::vector<bool>& recompute) {
-  if (!layout.schedule.starts_with("zb") || layout.schedule.ends_with(".json") || shares_weights_on_a_worker(profile.tied, stages))
-    return {};
-  const CostedCut of(profile, stages, recompute);
-  return {of.costs.forward, of.costs.backward_input, of.costs.backward_weight};
+  if (!order_follows_costs(profile.tied, layout, stages)) return {};
+  const CostedCut cut(profile, stages, recompute);
+  return {cut.costs.forward, cut.costs.backward_input, cut.costs.backward_weight};
 }
 
 PipelineRecord forecast_pipeline(const Profile& profile, const Layout& layout, const StageAssignment& stages,

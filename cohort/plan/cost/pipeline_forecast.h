@@ -47,8 +47,10 @@ class Handovers {
 /// Enters the work of a stage. One that receives nothing owes no gradients: all of its backward is in the weight part (split_backward.h).
 void set_costs(StageCosts& costs, int stage, const StageWork& work, bool receives);
 
-/// What StageAssignment::seconds should be: the costs of the stages, where the schedule splits the backward and its order may follow them.
-/// Empty else, as where two stages of one worker share a weight: the order in which their gradients add up would depend on the clock.
+/// Whether the schedule splits the backward and may order its actions by the stages' costs. Not where two stages of one worker share a
+/// weight: the order in which their gradients add up would depend on measured times.
+bool order_follows_costs(const std::vector<std::pair<int, int>>& tied, const Layout& layout, const StageAssignment& stages);
+/// What StageAssignment::seconds should be: the costs of the stages where order_follows_costs(), else empty.
 StageSeconds ordering_seconds(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                               const std::vector<bool>& recompute);
 

@@ -76,7 +76,7 @@ class Forecast {
     }
     double low = 0, high = 0, middle = 0;
     for (int worker = 0; worker < places_.num_workers(); ++worker) {
-      out.workers.push_back(account(worker));
+      out.workers.push_back(forecast_worker(worker));
       const WorkerForecast& its = out.workers.back();
       out.step_seconds = std::max(out.step_seconds, out.pipeline_seconds + its.exposed_seconds + its.update_seconds);
       const auto [its_low, its_high] = interval_at(problem_.profile, key(kind_of_worker_[static_cast<size_t>(worker)]));
@@ -212,8 +212,8 @@ class Forecast {
   }
 
   Schedule schedule_for(int num_micro_batches) const {
-    StageSeconds seconds;  // As ordering_seconds() has them.
-    if (!shares_weights_on_a_worker(problem_.profile.tied, candidate_.stages))
+    StageSeconds seconds;
+    if (order_follows_costs(problem_.profile.tied, layout_, candidate_.stages))
       seconds = {costs_.forward, costs_.backward_input, costs_.backward_weight};
     return schedule_of(layout_, graph_, candidate_.stages.worker_of_stage, seconds, num_micro_batches);
   }
@@ -263,6 +263,27 @@ class Forecast {
     return peak_stash_bytes(schedule, stash_, candidate_.stages.worker_of_stage);
   }
 
+  /// Sums over the layers of a worker, divided by tp where that divides a layer.
+  struct LayerTotals {
+    int64_t trained_bytes = 0, frozen_bytes = 0, buffer_bytes = 0;
+    int64_t largest_bytes = 0;      ///< The trained weights of the largest layer.
+    std::set<int64_t> layer_bytes;  ///< Each size of a layer once.
+  };
+  LayerTotals totals_of(const std::vector<int>& layers) const {
+    LayerTotals out;
+    for (const int layer : layers) {
+      const ProfiledLayer& shape = problem_.profile.layers[static_cast<size_t>(layer)];
+      const int64_t parts = layout_.tp > 1 && shape.tensor_parts % layout_.tp == 0 ? layout_.tp : 1;
+      const int64_t bytes = (4 * shape.num_trained + parts - 1) / parts;
+      out.trained_bytes += bytes;
+      out.frozen_bytes += (4 * shape.num_frozen + parts - 1) / parts;
+      out.buffer_bytes += shape.buffer_bytes;
+      out.largest_bytes = std::max(out.largest_bytes, bytes);
+      if (bytes > 0) out.layer_bytes.insert(bytes);
+    }
+    return out;
+  }
+
   int64_t whole_model_bytes() const {
     int64_t elements = 0, buffers = 0;
     for (const ProfiledLayer& layer : problem_.profile.layers)
@@ -270,8 +291,47 @@ class Forecast {
     return 4 * elements + buffers;
   }
 
-  /// Evaluation and text sample: of runs here.
-  void add_what_is_not_a_step(int worker, const std::vector<int>& layers, RankMemoryShape& shape) const {
+  bool is_measured_here() const { return !problem_.profile.measured_on.empty(); }
+
+  bool has_one_copy(int worker) const {
+    return problem_.cluster.shared_memory && !problem_.private_weights && places_.degree(worker) > 1 && layout_.zero == 0 &&
+           !places_.data_leaves_host(worker) && layout_.compress == "none";
+  }
+
+  const DeviceKind& device_of(int worker) const {
+    return problem_.cluster.devices[static_cast<size_t>(kind_of_worker_[static_cast<size_t>(worker)])];
+  }
+
+  int num_passes() const { return num_micro_steps(layout_) * layout_.microbatches; }
+  /// Replicas of a stage that take micro-batches in turn have a share of them each.
+  double passes_of(int worker) const {
+    return layout_.is_even() ? num_passes() : static_cast<double>(num_passes()) / places_.degree(worker);
+  }
+
+  ExchangeForecast exchange_of(int worker, int64_t trained_bytes, double forward_seconds, double backward_seconds) const {
+    const DeviceKind& device = device_of(worker);
+    DataExchange exchange;
+    exchange.num_ranks = places_.degree(worker);
+    exchange.leaves_host = places_.data_leaves_host(worker);
+    exchange.zero = layout_.zero;
+    exchange.compress = layout_.compress;
+    exchange.coding = find_coding(problem_.profile, device.name, layout_.compress);
+    exchange.one_copy = has_one_copy(worker);
+    exchange.overlaps = layout_.pp == 1;
+    exchange.hides = exchange.leaves_host || !is_measured_here();  // Ranks of this host compute on all cores.
+    exchange.num_backwards = num_passes();
+    exchange.num_forwards = static_cast<int>(std::ceil(passes_of(worker)));
+    exchange.gradient_bytes = exchange.weight_bytes = trained_bytes;
+    exchange.bucket_bytes = problem_.bucket_bytes;
+    exchange.optimizer_arrays = problem_.optimizer_arrays;
+    exchange.forward_seconds = forward_seconds;
+    exchange.backward_seconds = backward_seconds;
+    exchange.memory_bytes_per_second = device.memory_bytes_per_second;
+    return forecast_exchange(problem_.cluster, exchange);
+  }
+
+  /// Evaluation and text sample, which runs on this machine have beside their steps.
+  void add_evaluation(int worker, const std::vector<int>& layers, RankMemoryShape& shape) const {
     const int kind = kind_of_worker_[static_cast<size_t>(worker)];
     const int64_t samples =
         evaluation_samples(problem_.global_batch, num_micro_steps(layout_), micro_batch_, problem_.memory_limit_bytes > 0);
@@ -279,7 +339,7 @@ class Forecast {
                                  ? evaluation_bytes(layers_of_worker_[static_cast<size_t>(worker)]->profile, layers, layout_.tp)
                                  : evaluation_bytes(profile_at(problem_.profile, key(kind, samples)), layers, layout_.tp);
     shape.has_part = layout_.is_model_parallel();
-    if (!problem_.writes_text || worker > 0) return;  // Rank 0 is of the first place.
+    if (!problem_.writes_text || worker > 0) return;  // Rank 0 writes it, and is of the first worker.
     std::vector<int> all(problem_.profile.layers.size());
     std::iota(all.begin(), all.end(), 0);
     ProfileKey one = key(kind, 1);
@@ -288,15 +348,46 @@ class Forecast {
     shape.text_sample_bytes = forward_only_bytes(profile_at(problem_.profile, one), all) + (shape.has_part ? whole_model_bytes() : 0);
   }
 
-  WorkerForecast account(int worker) {
+  StepMemory memory_of(int worker, const LayerTotals& totals, const std::vector<int>& layers) {
     const auto at = static_cast<size_t>(worker);
-    const DeviceKind& device = problem_.cluster.devices[static_cast<size_t>(kind_of_worker_[at])];
-    const double passes = static_cast<double>(num_micro_steps(layout_)) * layout_.microbatches;
-    // Replicas of a stage that take micro-batches in turn have a part of them each.
-    const double own = layout_.is_even() ? passes : passes / places_.degree(worker);
+    RankMemoryShape shape;
+    shape.strategy.num_ranks = places_.degree(worker);
+    shape.strategy.zero = shape.strategy.num_ranks > 1 ? layout_.zero : 0;
+    shape.strategy.one_copy = has_one_copy(worker);
+    shape.strategy.optimizer_arrays = problem_.optimizer_arrays;
+    shape.strategy.trained_bytes = totals.trained_bytes;
+    shape.strategy.frozen_bytes = totals.frozen_bytes;
+    shape.strategy.largest_unit_bytes = std::min(totals.trained_bytes, std::max(problem_.bucket_bytes, totals.largest_bytes));
+    shape.strategy.holds_gradients = layout_.pp > 1;
+    shape.buffer_bytes = totals.buffer_bytes;
+    shape.is_half = precision_of(layout_) != "fp32";
+    shape.adds_gradients = num_passes() > 1;
+    shape.largest_layer_bytes = totals.largest_bytes;
+    shape.distinct_layer_bytes = std::accumulate(totals.layer_bytes.begin(), totals.layer_bytes.end(), int64_t{0});
+    shape.counts_one_copy_whole = problem_.memory_limit_bytes > 0;
+    if (stash_.empty()) stash_ = stage_stash();
+    shape.stash = layout_.pp > 1 ? stash_bytes_[at] : stash_[0].micro_batch_bytes;
+    for (const int stage : stages_of_worker_[at]) {
+      shape.recompute = std::max(shape.recompute, stash_[static_cast<size_t>(stage)].again_bytes);
+      shape.working = std::max(shape.working, stash_[static_cast<size_t>(stage)].working_bytes);
+    }
+    if (is_measured_here()) {
+      shape.whole_model_bytes = whole_model_bytes();
+      if (layout_.num_ranks() > 1) shape.num_groups = layout_.is_model_parallel() ? 2 : 1;
+      add_evaluation(worker, layers, shape);
+    }
+    StepMemory memory = rank_memory(shape);
+    const DeviceKind& device = device_of(worker);
+    memory.overhead =
+        device.reserved_bytes + static_cast<int64_t>(std::ceil(device.allocator_overhead * static_cast<double>(memory.total())));
+    return memory;
+  }
+
+  WorkerForecast forecast_worker(int worker) {
+    const auto at = static_cast<size_t>(worker);
     WorkerForecast out;
     out.num_ranks = places_.degree(worker) * layout_.tp;
-    out.device = device.name;
+    out.device = device_of(worker).name;
     double forward = 0, backward = 0, tensor = 0;
     for (const int stage : stages_of_worker_[at]) {
       const auto s = static_cast<size_t>(stage);
@@ -306,71 +397,14 @@ class Forecast {
       tensor += tensor_seconds_[s];
     }
     std::sort(out.layers.begin(), out.layers.end());
-    out.forward_seconds = own * forward, out.backward_seconds = own * backward, out.tensor_exchange_seconds = own * tensor;
-
-    int64_t trained = 0, frozen = 0, buffers = 0, largest = 0;
-    std::set<int64_t> sizes;
-    for (const int layer : out.layers) {
-      const ProfiledLayer& shape = problem_.profile.layers[static_cast<size_t>(layer)];
-      const int64_t parts = layout_.tp > 1 && shape.tensor_parts % layout_.tp == 0 ? layout_.tp : 1;
-      const int64_t bytes = (4 * shape.num_trained + parts - 1) / parts;
-      trained += bytes, frozen += (4 * shape.num_frozen + parts - 1) / parts, buffers += shape.buffer_bytes;
-      largest = std::max(largest, bytes);
-      if (bytes > 0) sizes.insert(bytes);
-    }
-    const int degree = places_.degree(worker);
-    const bool leaves = places_.data_leaves_host(worker);
-    const bool one_copy = problem_.cluster.shared_memory && !problem_.private_weights && degree > 1 && layout_.zero == 0 && !leaves &&
-                          layout_.compress == "none";
-    const bool is_measured_here = !problem_.profile.measured_on.empty();  // With ranks on all cores.
-    const ExchangeForecast exchange =
-        forecast_exchange(problem_.cluster, {.num_ranks = degree,
-                                             .leaves_host = leaves,
-                                             .zero = layout_.zero,
-                                             .compress = layout_.compress,
-                                             .coding = find_coding(problem_.profile, device.name, layout_.compress),
-                                             .one_copy = one_copy,
-                                             .overlaps = layout_.pp == 1,
-                                             .hides = leaves || !is_measured_here,
-                                             .num_backwards = static_cast<int>(passes),
-                                             .num_forwards = static_cast<int>(std::ceil(own)),
-                                             .gradient_bytes = trained,
-                                             .weight_bytes = trained,
-                                             .bucket_bytes = problem_.bucket_bytes,
-                                             .optimizer_arrays = problem_.optimizer_arrays,
-                                             .forward_seconds = forward,
-                                             .backward_seconds = backward,
-                                             .memory_bytes_per_second = device.memory_bytes_per_second});
+    const double passes = passes_of(worker);
+    out.forward_seconds = passes * forward, out.backward_seconds = passes * backward, out.tensor_exchange_seconds = passes * tensor;
+    const LayerTotals totals = totals_of(out.layers);
+    const ExchangeForecast exchange = exchange_of(worker, totals.trained_bytes, forward, backward);
     out.exchange_seconds = exchange.exchange_seconds, out.exposed_seconds = exchange.exposed_seconds;
     out.update_seconds = exchange.update_seconds;
-
-    RankMemoryShape shape{.strategy = {.zero = degree > 1 ? layout_.zero : 0,
-                                       .one_copy = one_copy,
-                                       .num_ranks = degree,
-                                       .optimizer_arrays = problem_.optimizer_arrays,
-                                       .trained_bytes = trained,
-                                       .frozen_bytes = frozen,
-                                       .largest_unit_bytes = std::min(trained, std::max(problem_.bucket_bytes, largest)),
-                                       .holds_gradients = layout_.pp > 1},
-                          .buffer_bytes = buffers,
-                          .is_half = precision_of(layout_) != "fp32",
-                          .adds_gradients = passes > 1,
-                          .largest_layer_bytes = largest,
-                          .distinct_layer_bytes = std::accumulate(sizes.begin(), sizes.end(), int64_t{0}),
-                          .counts_one_copy_whole = problem_.memory_limit_bytes > 0,
-                          .whole_model_bytes = is_measured_here ? whole_model_bytes() : 0,
-                          .num_groups = is_measured_here && layout_.num_ranks() > 1 ? 1 + (layout_.is_model_parallel() ? 1 : 0) : 0};
-    if (stash_.empty()) stash_ = stage_stash();
-    shape.stash = layout_.pp > 1 ? stash_bytes_[at] : stash_[0].micro_batch_bytes;
-    for (const int stage : stages_of_worker_[at]) {
-      shape.recompute = std::max(shape.recompute, stash_[static_cast<size_t>(stage)].again_bytes);
-      shape.working = std::max(shape.working, stash_[static_cast<size_t>(stage)].working_bytes);
-    }
-    if (is_measured_here) add_what_is_not_a_step(worker, out.layers, shape);
-    out.memory = rank_memory(shape);
-    out.memory.overhead =
-        device.reserved_bytes + static_cast<int64_t>(std::ceil(device.allocator_overhead * static_cast<double>(out.memory.total())));
-    out.memory_limit = device.memory_bytes;
+    out.memory = memory_of(worker, totals, out.layers);
+    out.memory_limit = device_of(worker).memory_bytes;
     if (problem_.memory_limit_bytes > 0) out.memory_limit = std::min(out.memory_limit, problem_.memory_limit_bytes);
     return out;
   }
