@@ -9,7 +9,6 @@
 
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/plan/search/joint_search.h"
-#include "cohort/plan/search/search_machines.h"
 
 namespace cohort {
 

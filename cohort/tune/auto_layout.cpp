@@ -25,7 +25,7 @@
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/plan/explain.h"
-#include "cohort/plan/search/search_machines.h"
+#include "cohort/plan/search/joint_search.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/initial_model.h"
 #include "cohort/train/step/parallelize.h"
@@ -107,7 +107,7 @@ void check_model_for_auto(const Job& job, const DataSet& data, int num_ranks, bo
 //   1. measure_model() for 1, 2, 4, ... and all workers.
 //   2. search_machines(). Plans that this configuration refuses (an option that goes with dp alone, say) are passed over.
 //   3. Plans of different kinds whose intervals overlap with that of the best, three at most, train kTrialSteps steps each, in ranks and a
-//      folder of their own that are gone afterwards; of the least medians the simplest layout wins (plan/trial_choice.cpp).
+//      folder of their own that are gone afterwards; of the least medians the simplest layout wins (layout_trials.cpp).
 //
 // Under a launcher its ranks measure and try, rank 0 plans, and plans of fewer ranks are named but not taken.
 

@@ -24,7 +24,7 @@
 #include "cohort/plan/explain.h"
 #include "cohort/plan/plan.h"
 #include "cohort/plan/profile/analytic_profile.h"
-#include "cohort/plan/search/search_machines.h"
+#include "cohort/plan/search/joint_search.h"
 #include "cohort/record/run_event.h"
 #include "cohort/report/plan/plan_page.h"
 #include "cohort/tune/auto_layout.h"

@@ -13,7 +13,7 @@
 //   5. Stages are runs of layers of one segment, rated like segments; neighbours on one rank become one stage where the estimate does not
 //      rise: a stage waits for all its inputs and sends when it is done. Should one rank be no slower, it is the answer.
 
-#include "cohort/plan/cut/branches.h"
+#include "cohort/plan/cut/split.h"
 
 #include <algorithm>
 #include <limits>

@@ -8,7 +8,7 @@
 // what is missing (the last of them in part, as for any knapsack: Dantzig 1957), are no less than the best set's. At most kMostSteps sums
 // over the stage; where that is not enough, what step 1 gave or step 2 improved is the result.
 
-#include "cohort/plan/cut/recompute_choice.h"
+#include "cohort/plan/cut/split.h"
 
 #include <algorithm>
 #include <limits>

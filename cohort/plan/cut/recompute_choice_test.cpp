@@ -1,4 +1,3 @@
-#include "cohort/plan/cut/recompute_choice.h"
 
 #include <doctest/doctest.h>
 

@@ -1,11 +1,14 @@
 #pragma once
-// Where to cut a model into stages. Torch-free.
+// Where to cut a model into stages, which of their layers to recompute, and which ranks run parallel branches. Torch-free.
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/export.h"
+#include "cohort/job/layout.h"
 #include "cohort/plan/profile/profile.h"
 
 namespace cohort {
@@ -51,5 +54,64 @@ int64_t most_memory_bytes(const Split& split, int num_ranks);
 
 /// A table of what each stage got, for people: times in ms, bytes in MB (10^6).
 std::string describe(const Profile& profile, const Split& split);
+
+// What split=auto means: the cut with the least forecast of a step.
+
+/// The cut with the least forecast of a step under the layout's schedule, from those with the fastest slowest rank on (split.h);
+/// within options.memory_bytes. `worker_of_stage`: where the schedule has the stages. Errors as best_split()'s.
+COHORT_PROGRAM_API Split auto_split(const Profile& profile, const Layout& layout, const SplitOptions& options,
+                                    const std::vector<int>& worker_of_stage);
+
+// A cut into stages by what the schedule makes of it, where ranks have several stages. Torch-free.
+
+/// Seconds of a step with this cut (first layers of the stages); infinite where it does not fit.
+using StepSeconds = std::function<double(const std::vector<int>& first_layer)>;
+
+/// The cut of `num_layers` layers into as many stages as each of `starts` has, with the least `seconds`: of all cuts where they are few,
+/// else of those that a search from each start meets (split.cpp). Ties go to the cut met first, the starts in their order before
+/// all. Error(kBadInput) where starts are none or are no cuts of that number of layers.
+std::vector<int> improve_split(int num_layers, const std::vector<std::vector<int>>& starts, const StepSeconds& seconds);
+
+// Which layers of a stage to recompute in backward, so that it fits.
+
+struct RecomputeOptions {
+  int first_layer = 0, end_layer = 0;  ///< The stage is layers [first_layer, end_layer).
+  int kept_micro_batches = 1;          ///< At most at once: peak_stash of check_schedule().
+  int64_t memory_bytes = 0;            ///< Of the stage's rank; 0: no limit.
+  double optimizer_bytes_factor = 1;   ///< As in SplitOptions.
+};
+
+struct RecomputeChoice {
+  std::vector<bool> layers;  ///< One a layer of the profile; only layers of the stage are set. For LayerGraph::set_recompute().
+  double seconds = 0;        ///< What it costs: a second forward of these layers, a micro-batch.
+  int64_t memory_bytes = 0;
+  bool exact = true;  ///< No cheaper set fits; false where there were too many.
+};
+
+/// Memory of the stage is
+///   weights x (2 + optimizer_bytes_factor) + kept micro-batches x (received + kept) + the largest stash of a recomputed layer
+/// where a recomputed layer keeps nothing but its inputs, and its output where another layer needs it. Without recomputed layers this is
+/// the memory of a stage of a Split.
+///
+/// The cheapest set that fits, by branch and bound where that ends soon, else by seconds for each byte: see recompute_choice.cpp. Error
+/// (kInfeasible) with the least memory where no set fits, Error(kBadInput) for a stage that is none.
+RecomputeChoice choose_recompute(const Profile& profile, const RecomputeOptions& options);
+
+// Which layers of a model with parallel branches go to which rank, so that branches run side by side and join again.
+
+struct BranchPlacement {
+  std::vector<int> first_layer;  ///< Of each stage; stages are runs of the layers in their order. first_layer[0] == 0.
+  std::vector<int> rank;         ///< Of each stage, from 0 without gaps; a rank may have many stages, and not all ranks need have one.
+  std::vector<std::pair<int, int>> edges;  ///< (from, to), from < to, sorted, each once: which stage hands values to which.
+  double seconds = 0;                      ///< Estimate for forward and backward of one micro-batch,
+  double one_rank_seconds = 0;             ///< and without any placement: never less.
+  bool exact = true;                       ///< No other placement of whole branches has a lower estimate; false where there were too many.
+
+  int num_stages() const { return static_cast<int>(first_layer.size()); }
+};
+
+/// The placement on at most `num_ranks` ranks with the least estimated time, by branch and bound where that ends soon, else greedily: see
+/// branches.cpp. A model without branches is one stage. Memory is not looked at. Error(kBadInput) for a profile that is none.
+BranchPlacement place_branches(const Profile& profile, int num_ranks);
 
 }  // namespace cohort

@@ -16,7 +16,6 @@
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/profile/profile.h"
 
 namespace cohort {
 
@@ -140,9 +139,5 @@ class FileFields {
   Where where_;
   bool is_toml_;
 };
-
-/// Reads "output_kept", which may be missing.
-OutputKept read_output_kept(const FileFields& fields);
-const std::string& output_kept_name(OutputKept kept);
 
 }  // namespace cohort

@@ -1,6 +1,6 @@
 // Reads and answers planner instances (docs/formats/instance.md): layers with times and bytes, devices that are alike, one kind of link.
 //
-// Everything is checked before it is used; the search is stage_search.cpp. Options given beside the file come before its values.
+// Everything is checked before it is used; the search is search_stages(). Options given beside the file come before its values.
 #include "cohort/plan/search/cohort_instance.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
-#include "cohort/plan/cut/stage_search.h"
+#include "cohort/plan/cut/downsets.h"
 
 namespace cohort {
 namespace {

@@ -1,8 +1,8 @@
 // Plans out of the class of joint_search.cpp, for models and clusters that are small enough for the searches that find them:
 //
-//   branches    place_branches() (plan/cut/branches.h) gives parallel branches to different workers, so that a worker has several
+//   branches    place_branches() (plan/cut/branches.cpp) gives parallel branches to different workers, so that a worker has several
 //               stages that are no neighbours; alone, and side by side where devices are left
-//   replicas    search_stages() (plan/cut/stage_search.h) gives a slow stage more devices: micro-batch k goes to replica k mod r
+//   replicas    search_stages() (plan/cut/downsets.cpp) gives a slow stage more devices: micro-batch k goes to replica k mod r
 //
 // Each for several numbers of micro-batches, by the same forecast as all others. Nothing is proved of them: where one of them is the best
 // plan, the bound of the search falls back to the area, which holds for any placement.
@@ -13,8 +13,8 @@
 #include <set>
 
 #include "cohort/job/refusals.h"
-#include "cohort/plan/cut/branches.h"
-#include "cohort/plan/cut/stage_search.h"
+#include "cohort/plan/cut/downsets.h"
+#include "cohort/plan/cut/split.h"
 
 namespace cohort {
 namespace {

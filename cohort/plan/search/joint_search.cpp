@@ -32,7 +32,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/plan/search/combination_bound.h"
 #include "cohort/plan/search/cut_forecasts.h"
-#include "cohort/plan/search/plan_pool.h"
 #include "cohort/plan/search/search_space.h"
 
 namespace cohort {

@@ -2,7 +2,7 @@
 // time and less memory than, time being seconds to the goal where that is asked for, else of a step.
 //
 // Cost: kMostKept + front a plan.
-#include "cohort/plan/search/plan_pool.h"
+#include "cohort/plan/search/cut_forecasts.h"
 
 #include <algorithm>
 #include <limits>
