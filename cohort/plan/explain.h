@@ -1,5 +1,5 @@
 #pragma once
-// A plan for people: who holds what, why this one, what would change it. Torch-free.
+// Explains a plan: what each worker holds, why it was chosen, what would change it. Torch-free.
 
 #include <atomic>
 #include <functional>
@@ -12,7 +12,8 @@
 
 namespace cohort {
 
-/// Two plans nearer than this cannot be told apart: the same plans measured twice differ by it (docs/algorithms/joint_search.md).
+/// Plans closer than this cannot be told apart, because repeated measurements of one plan differ by as much
+/// (docs/algorithms/joint_search.md).
 inline constexpr double kNoiseFloor = 0.04;
 
 /// Why this plan: what its slowest worker does with the time, what binds its memory, how far it may be from the best; and why each of the
@@ -22,12 +23,12 @@ std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnsw
 /// Why `other` lost against the best, or that it ties: within kNoiseFloor, or their intervals overlap.
 std::string why_not(const SearchRequest& request, const PlanAnswer& answer, const RankedPlan& other);
 
-/// What another cluster would change.
+/// The effect of a change of the cluster.
 struct WhatIf {
   std::string change;    ///< "links between hosts at 10 Gbit/s"
-  bool feasible = true;  ///< Whether anything fits there.
-  RankedPlan best;       ///< There.
-  double gain = 0;       ///< Share of the objective that it saves; below 0: costs.
+  bool feasible = true;  ///< Whether any plan fits.
+  RankedPlan best;       ///< The best plan on the changed cluster.
+  double gain = 0;       ///< Share of the objective that the change saves; negative: costs.
   std::string sentence;  ///< "links between hosts at 10 Gbit/s: dp=8 instead, 2.3 s a step, 12 % slower"
 };
 /// Searches again: links between hosts (or inside of the one) at 10 Gbit/s, at half and twice their rate, memory with 2 GiB more and twice
@@ -38,7 +39,7 @@ std::vector<WhatIf> what_if(const SearchRequest& request, const PlanAnswer& answ
 /// What a GiB of memory on each device and a twice as fast link are worth, in per cent of the objective, of those answers.
 std::vector<std::string> shadow_prices(const std::vector<WhatIf>& answers);
 
-/// What each worker does of a step, as a share of it.
+/// Share of a step that each worker computes.
 struct Utilisation {
   std::vector<double> naive;    ///< A plain cut: the same workers, one micro-batch, one of them at a time.
   std::vector<double> planned;  ///< One a worker of the pipeline, compute alone.
@@ -57,9 +58,9 @@ std::string objective_text(Objective objective, double value);
 // What equal shares of the batch would cost on devices that are not equally fast, beside the shares of a plan.
 
 struct UnevenForecast {
-  std::vector<double> shares;  ///< Of the plan, one a rank; they add up to 1.
+  std::vector<double> shares;  ///< One per rank; they add up to 1.
   double step_seconds = 0, waste = 0;
-  double equal_step_seconds = 0, equal_waste = 0;  ///< With equal shares and all else as in the plan.
+  double equal_step_seconds = 0, equal_waste = 0;  ///< With equal shares and everything else as in the plan.
 };
 
 /// The share of the ranks' seconds in which they wait for the slowest to have computed, in a step of `step_seconds`; one of

@@ -1,9 +1,10 @@
-// The ladder: from what was asked for to what trains, one way out after the other.
+// The fallback options (--ladder): from what was asked for to what trains, one after the other.
 //
 //   1. The base is the layout that was typed, or plain data parallelism over all workers: nothing divided, recomputed or accumulated.
-//   2. Each rung frees or sets one kind of choice (keys of SearchRequest::fixed) and leaves the rest as it is. Where that alone does not
+//   2. Each option frees or sets one kind of choice (keys of SearchRequest::fixed) and leaves the rest as it is. Where that alone does not
 //      fit, it is tried with accumulation too: what `options` then says.
-//   3. A rung is searched twice: for the least memory with all limits lifted, which says how far away it is; and, where that fits, for the
+//   3. An option is searched twice: for the least memory with all limits lifted, which says how far away it is; and, where that fits, for
+//   the
 //      objective within the limits.
 //   4. A smaller batch and more workers by bisection; each number that is named was found to do.
 //   5. What "fits" leaves kMargin of the limit free.
@@ -88,7 +89,7 @@ class LadderSearch {
  private:
   static int64_t less_margin(int64_t bytes) { return static_cast<int64_t>(static_cast<double>(bytes) / (1 + kMargin)); }
 
-  /// In the search's own words.
+  /// Throws the Error of the search.
   void refuse(const SearchRequest& as_it_is) const {
     if (!is_over()) search_plan(without_memory_limits(as_it_is), nullptr, stop_);
   }
@@ -98,12 +99,11 @@ class LadderSearch {
     return stop_ && stop_->load();
   }
 
-  /// A rung that was cut short says nothing.
+  /// Adds an option unless it was cut short or repeats an earlier one.
   void add(Ladder& out, const std::function<Rung()>& make) const {
     if (is_over()) return;
     Rung rung = make();
-    // Recompute where nothing is kept, say, changes nothing; two kinds of choice may end in one layout; that all of them together end in
-    // one of them is news.
+    // Two kinds of choice may end in the same layout; only for all of them together that is worth a row.
     const auto is_same = [&](const Rung& one) { return one.options == rung.options; };
     const bool is_news =
         out.rungs.empty() || (!rung.options.empty() && (rung.name == kAll || std::none_of(out.rungs.begin(), out.rungs.end(), is_same)));
@@ -128,7 +128,7 @@ class LadderSearch {
     return with(fixed);
   }
 
-  /// Everything that changes neither the model, its samples nor the machines.
+  /// The options that change neither the model, its samples nor the machines.
   std::vector<std::pair<std::string, Keys>> kinds_of_choice() const {
     std::vector<std::pair<std::string, Keys>> out;
     const auto kind = [&](const std::string& name, const std::vector<std::pair<std::string, std::string>>& changes) {
@@ -177,7 +177,7 @@ class LadderSearch {
     return answer ? std::optional(answer->best) : std::nullopt;
   }
 
-  /// As it is within the limits of `request`.
+  /// The plan with its forecast under the limits of `request`.
   static RankedPlan within_limits(const SearchRequest& request, RankedPlan plan) {
     PlanProblem problem = request.problem;
     problem.global_batch = plan.global_batch;
@@ -234,7 +234,7 @@ class LadderSearch {
     return join(words, " ");
   }
 
-  /// Of the first rung.
+  /// What limits the memory of the first option.
   std::string constraint_of(const RankedPlan& plan) const {
     PlanProblem allowed = allowed_;
     allowed.global_batch = plan.global_batch;
@@ -315,7 +315,7 @@ class LadderSearch {
       (does(middle) ? fits : fails) = middle;
     }
     Rung out = judge(kMoreWorkers, on_workers(fits));
-    if (out.plan && out.plan->candidate.layout.num_ranks() <= workers_) return {.name = kMoreWorkers};  // A rung above has it.
+    if (out.plan && out.plan->candidate.layout.num_ranks() <= workers_) return {.name = kMoreWorkers};  // An option above is the same.
     out.is_same_training = false;
     out.note = concat(fits, " like these");
     return out;
@@ -362,8 +362,8 @@ class LadderSearch {
     if (!ways.empty()) out.notes.push_back(concat(longer, ": ", join(ways, ", or ")));
   }
 
-  SearchRequest request_;  ///< With limits less the margin.
-  PlanProblem allowed_;    ///< With those that were asked for.
+  SearchRequest request_;  ///< With limits reduced by the margin.
+  PlanProblem allowed_;    ///< With the limits that were asked for.
   const std::atomic<bool>* stop_;
   const std::function<void()>& look_;
   int workers_;

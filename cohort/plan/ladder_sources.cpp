@@ -1,4 +1,4 @@
-// Profiles for the last rungs of the ladder.
+// Profiles for the last fallback options: shorter inputs and smaller models.
 //
 // From shapes (analytic_profile.h), for built-in models. What was measured is scaled: each cost of a layer by what shapes say of it with
 // the other inputs over what they say as it is; where the layers are others (fewer of them), shapes alone, with all seconds scaled by what
@@ -24,7 +24,7 @@ namespace {
 constexpr int kMostHalvings = 6;
 constexpr int64_t kLeastContext = 4, kLeastSide = 8;
 
-/// A size of a model that may be halved, and what it is where the model does not say.
+/// A size of a model that may be halved, with its default.
 struct Size {
   const char* key;
   double usual;
@@ -53,7 +53,7 @@ std::string text_of(const ModelSpecification& model) {
   return pairs.empty() ? model.name : concat(model.name, ":", join(pairs, ","));
 }
 
-/// What shapes say, and what was measured as it is.
+/// Scales measured profiles by what shapes predict for other inputs and models.
 class Scaling {
  public:
   Scaling(const Config& config, const SearchRequest& request)
@@ -77,7 +77,7 @@ class Scaling {
   bool is_measured() const { return is_measured_; }
   const std::string& model() const { return model_; }
   const AnalyticOptions& options() const { return options_; }
-  /// As it is. Error(kBadInput) where shapes are not known.
+  /// The profile of the unchanged model. Error(kBadInput) where its shapes are unknown.
   ModelProfile shapes() const { return analytic_profile(model_, cluster_, options_); }
 
   ModelProfile profile(const std::string& model, const AnalyticOptions& options) const {
@@ -165,7 +165,7 @@ LadderVariants shorter_context(const SharedScaling& scaling) {
   return out;
 }
 
-/// Of pictures of files whose size their name says.
+/// The side of pictures whose size follows from the name of the data.
 std::optional<int64_t> side_of_pictures(const AnalyticOptions& options) {
   const std::string name = options.data.substr(0, options.data.find(':'));
   if (name == "synthetic" || name.empty()) return std::nullopt;

@@ -16,7 +16,7 @@
 namespace cohort {
 namespace {
 
-/// First layers of stages but the first, where stages are runs of layers in the places that the named schedule gives them; else empty.
+/// First layers of all stages but the first, where stages are runs of layers on the workers of the named schedule; else empty.
 std::string cuts_of(const Layout& layout, const StageAssignment& stages) {
   if (!std::is_sorted(stages.stage_of.begin(), stages.stage_of.end()) || !layout.is_even() || layout.schedule.ends_with(".json")) return "";
   const auto num_stages = stages.worker_of_stage.size();
@@ -71,7 +71,7 @@ Layout layout_of(const ModelProfile& profile, const RankedPlan& plan) {
   layout.recompute = recompute_text(plan.candidate.recompute);
   if (layout.precision.empty()) layout.precision = "fp32";
   layout.accumulate = std::max(1, layout.accumulate);
-  if (layout.shares == "equal") layout.shares.clear();  // Which is what a layout without them means.
+  if (layout.shares == "equal") layout.shares.clear();  // The meaning of a layout without shares.
   if (layout.pp == 1) return layout;
   const StageAssignment& stages = plan.candidate.stages;
   layout.split = cuts_of(layout, stages);
@@ -143,7 +143,7 @@ void check_seconds(double value, const char* key, const std::string& where) {
     fail(ErrorCode::kBadInput, where, ": '", key, "' is ", value, "; expected a number above 0");
 }
 
-/// What plans of devices that are not equally fast say.
+/// Checks the shares and waste of plans on devices of different speed.
 void check_uneven(const Json& plan, const std::string& where) {
   const std::string place = where + ": 'uneven'";
   const JsonLine its(plan["uneven"], place);
@@ -165,7 +165,7 @@ void check_uneven(const Json& plan, const std::string& where) {
 
 std::optional<ForecastRecord> forecast_of_plan(const Json& plan, const std::string& source, const std::string& where) {
   if (!plan.is_object() || !plan.contains("predicted_step_seconds")) return std::nullopt;
-  JsonLine(plan, where).count("peak_memory_bytes");  // Refused under the name that it has there.
+  JsonLine(plan, where).count("peak_memory_bytes");  // Checked first, so that the error names the key of the plan.
   Json event{{"event", ForecastRecord::kEvent}, {"source", source}};
   for (const auto& [ours, theirs] : {std::pair("predicted_step_seconds", "predicted_step_seconds"), std::pair("interval", "interval"),
                                      std::pair("interval_from", "interval_from"),

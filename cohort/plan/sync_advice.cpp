@@ -26,7 +26,7 @@ constexpr double kStandsOut = 1.5;  // Times the median: a step that long is a p
 constexpr int kLeastPauses = 3;
 constexpr double kSlower = 1.1;  // Times the fastest: less is noise.
 constexpr double kLateLow = 0.8, kLateHigh = 1.8, kLocalLow = 0.04, kLocalHigh = 0.15;
-constexpr double kWorthTrying = 0.9;  // Of the time of step, at the lower end.
+constexpr double kWorthTrying = 0.9;  // Share of the time of step, at the lower end.
 
 double speed_of(const VirtualSpec& clock, int worker) {
   for (const auto& [slow, factor] : clock.slow)
@@ -34,7 +34,7 @@ double speed_of(const VirtualSpec& clock, int worker) {
   return 1;
 }
 
-/// The same workers, each with a share of the step by its speed.
+/// The conditions with shares of the step by the speed of the workers.
 SyncConditions with_shares(SyncConditions conditions) {
   VirtualSpec& clock = conditions.clock;
   double speeds = 0, slowest = 1;
@@ -134,7 +134,8 @@ VirtualSpec clock_of(const std::vector<ComputeTimes>& ranks, const LinkEstimate&
   }
   if (pauses >= kLeastPauses) clock.pause_every_seconds = worked / pauses, clock.pause_seconds = paused / pauses;
   if (link.bytes_per_second > 0 && clock.workers > 1) {
-    clock.latency_seconds = link.latency_seconds / (2 * (clock.workers - 1));  // That of an all-reduce is 2 (N - 1) messages'.
+    clock.latency_seconds =
+        link.latency_seconds / (2 * (clock.workers - 1));  // The latency of an all-reduce is that of 2 (N - 1) messages.
     clock.bytes_per_second = link.bytes_per_second;
   }
   return clock;

@@ -14,8 +14,8 @@
 namespace cohort {
 
 struct GoalRow {
-  int num_workers = 1;             ///< That there may be; the plan may use fewer.
-  std::optional<RankedPlan> plan;  ///< Nothing: none was found.
+  int num_workers = 1;             ///< Upper limit; the plan may use fewer.
+  std::optional<RankedPlan> plan;  ///< Empty where none was found.
   double speed_up = 0;             ///< Against the first row that has a plan.
 };
 
@@ -26,16 +26,16 @@ struct TimeToGoal {
   std::vector<int64_t> left_out;     ///< Batch sizes that were not looked at.
   RankedPlan chosen;                 ///< What the plan is.
   std::vector<GoalRow> rows;         ///< Workers rise.
-  int num_worth_having = 0;          ///< Of the rows; 0: no row has a plan.
-  int plain_workers = 0;             ///< Of the plan below; 0: was not looked for.
+  int num_worth_having = 0;          ///< Workers up to here are worth having; 0: no row has a plan.
+  int plain_workers = 0;             ///< Workers of the plain plan; 0: not searched.
   std::optional<RankedPlan> plain;   ///< Plain data parallelism over all workers at its own best batch; nothing: it can not run.
 };
 
 /// Steps to the goal of a plan that was made for it.
 double steps_of(const RankedPlan& plan);
-/// Of its ranks together, to the goal.
+/// Worker-hours of all ranks to the goal.
 double worker_hours(const RankedPlan& plan);
-/// As --layout takes it, without what is the default anyway.
+/// The layout as --layout takes it, without default values.
 std::string short_layout(const ModelProfile& profile, const RankedPlan& plan);
 
 /// A row for each number of workers.
@@ -47,7 +47,7 @@ Json to_json(const ModelProfile& profile, const TimeToGoal& goal);
 // The search for the time to a goal with 1, 2, 4, ... workers, and with plain data parallelism.
 
 struct GoalAnswer {
-  PlanAnswer answer;  ///< With all workers that there may be.
+  PlanAnswer answer;  ///< The plan with the most workers allowed.
   TimeToGoal goal;    ///< Rows, chosen and plain; the rest is the curve's (study/goal_curve.h).
 };
 
@@ -57,7 +57,7 @@ struct GoalAnswer {
 GoalAnswer search_to_goal(const SearchRequest& request, const std::vector<GoalSteps>& every_point,
                           const std::function<void(const SearchProgress&)>& progress, const std::atomic<bool>* stop);
 
-/// Of what search_machines() found: a row a machine. `seconds`: for plain data parallelism on the largest.
+/// A row for each machine of search_machines(). `seconds` is the time to search for plain data parallelism on the largest.
 TimeToGoal goal_of_machines(const MachineAnswer& found, const std::vector<GoalSteps>& every_point, double seconds,
                             const std::function<void(const SearchProgress&)>& progress, const std::atomic<bool>* stop);
 

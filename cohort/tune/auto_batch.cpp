@@ -59,7 +59,7 @@ class Settings {
   }
   void take(const std::string& name, double value) { take(name, study::number_text(value)); }
   void take(const std::string& name, int64_t value) { take(name, std::to_string(value)); }
-  /// For what the curve was measured with: another value would make it another curve.
+  /// Sets a value that the curve was measured with; a different given value is refused.
   void require(const std::string& name, const std::string& value) {
     const Setting& setting = *find_setting(name);
     set(name, value);
@@ -76,7 +76,7 @@ class Settings {
 
 std::string workers_text(int64_t number) { return concat(number, number == 1 ? " worker" : " workers"); }
 
-/// What a folder must hold, or which command makes it.
+/// The path of a required file; the error names the command that makes it.
 std::string file_of_study(const std::string& folder, const std::string& name, const std::string& advice) {
   const std::string path = folder + "/" + name;
   if (!std::filesystem::exists(path)) fail(ErrorCode::kBadInput, path, ": no such file; ", advice);
@@ -88,7 +88,7 @@ struct Curve {
   std::string goal, advice;  ///< Advice: the command that makes the files.
   std::vector<StepsToResult> rows;
   std::vector<int64_t> left_out;  ///< Past the flat point.
-  std::string flat;               ///< What is said of it.
+  std::string flat;               ///< A sentence about the flat point.
 };
 
 Curve read_curve(const std::string& folder, int num_workers) {
@@ -151,7 +151,7 @@ void require_workload(const StudySpec& spec, Settings& settings) {
   if (spec.image_size > 0) settings.require("image-size", std::to_string(spec.image_size));
 }
 
-/// That a trial may have.
+/// The largest label smoothing of any trial.
 double most_label_smoothing(const StudySpec& spec) {
   double most = 0;
   for (const study::BatchSpec& batch : spec.batches)
@@ -283,7 +283,7 @@ Config workload_of_study(const Config& config, const std::function<bool(const st
   require_workload(spec, settings);
   settings.take("label-smoothing", most_label_smoothing(spec));
   if (most_label_smoothing(spec) > 0) settings.take("label-smoothing-over", spec.label_smoothing_over);
-  settings.take("threads", int64_t{1});  // As step times of a study are measured, and `train --study` trains.
+  settings.take("threads", int64_t{1});  // The number of threads of measured step times and of `train --study`.
   return settings.taken();
 }
 
@@ -302,7 +302,7 @@ Config workload_of_study(const Config& config, const std::function<bool(const st
 
 namespace {
 
-constexpr double kMostStepSeconds = 20, kFewStepsFrom = 4;  // Of a step: above, two steps do.
+constexpr double kMostStepSeconds = 20, kFewStepsFrom = 4;  // Steps longer than kFewStepsFrom are run twice only.
 constexpr int kLeastSteps = 4, kMostSteps = 40;
 constexpr double kTrySeconds = 0.25;  // The median of four steps of a millisecond would be one moment of the machine.
 constexpr double kFreePart = 0.9;
@@ -321,7 +321,7 @@ Config trial_config(const Config& config, int64_t micro_batch, int steps, const 
   return trial;
 }
 
-/// In the child; returns what the parent reads.
+/// Runs in the child; returns the answer for the parent.
 Json train_some_steps(const Config& trial, const DataSet& data, int64_t limit_bytes) {
   try {
     limit_memory(limit_bytes);
@@ -414,7 +414,7 @@ int64_t bytes_besides_tensors(const std::vector<TriedBatch>& tried, int64_t micr
   return static_cast<int64_t>(besides(*least) + a_sample * static_cast<double>(micro_batch - least->micro_batch));
 }
 
-/// For a step that should take so long, 0 where that is not known.
+/// Number of steps to run, given the expected seconds of one; 0: unknown.
 int num_steps(double expected_seconds) {
   if (expected_seconds > kFewStepsFrom) return 2;
   if (expected_seconds <= 0) return kLeastSteps;

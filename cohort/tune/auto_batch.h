@@ -13,7 +13,7 @@
 namespace cohort {
 
 struct AutoBatch {
-  Config config;         ///< What was asked for with the chosen numbers in place.
+  Config config;         ///< The given configuration with the chosen numbers.
   std::string sentence;  ///< Why: steps x step time, what other batch sizes would take, whose metaparameters.
 };
 
@@ -38,25 +38,25 @@ struct TriedBatch {
   int64_t micro_batch = 0;
   bool fits = false;
   double step_seconds = 0;         ///< Median of the steps of one process.
-  int64_t peak_tensor_bytes = 0;   ///< What --memory-limit counts.
-  int64_t peak_process_bytes = 0;  ///< What the kernel counts: with libraries and data.
+  int64_t peak_tensor_bytes = 0;   ///< As counted by --memory-limit.
+  int64_t peak_process_bytes = 0;  ///< As counted by the kernel, with libraries and data.
   std::string why;                 ///< Where it does not fit.
 };
 
 struct FoundBatch {
-  std::vector<TriedBatch> tried;                                          ///< By size.
-  int64_t largest = 0;                                                    ///< That fits, of those tried.
-  enum class End { kMemory, kData, kTime, kStopped } end = End::kMemory;  ///< What kept larger ones from being tried.
-  int64_t saturating = 0;                                                 ///< The smallest with kSaturated of the most samples a second.
+  std::vector<TriedBatch> tried;                                          ///< Sorted by size.
+  int64_t largest = 0;                                                    ///< The largest tried size that fits.
+  enum class End { kMemory, kData, kTime, kStopped } end = End::kMemory;  ///< Why no larger size was tried.
+  int64_t saturating = 0;                                                 ///< The smallest with kSaturated of the highest throughput.
   int64_t limit_bytes = 0;
-  bool limit_is_given = false;  ///< By config.memory_limit, else by the memory that is free.
+  bool limit_is_given = false;  ///< Given by config.memory_limit; otherwise the free memory.
 };
 
 constexpr double kSaturated = 0.95;
 
 /// Trains some steps at 1, 2, 4, ... samples in one process each, then halves the interval between what fits and what does not. Each try is
-/// a child process that the kernel ends before any other where memory runs out. `show` hears of each; `stop` ends the search with what is
-/// known. The calling process must have one thread. Error(kInfeasible) where not even one sample fits, and what train() throws.
+/// a child process that the kernel ends before any other where memory runs out. `show` is called for each; `stop` ends the search with the
+/// results so far. The calling process must have one thread. Error(kInfeasible) where not even one sample fits, and what train() throws.
 FoundBatch find_batch(const Config& config, const DataSet& data, const std::function<void(const TriedBatch&)>& show,
                       const std::function<bool()>& stop);
 

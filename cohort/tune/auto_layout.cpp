@@ -63,7 +63,7 @@ bool has_batch_norm(const LayerGraph& model) {
   });
 }
 
-/// Of weights and gradients.
+/// Bytes of weights and gradients.
 int64_t trained_bytes(const LayerGraph& model) {
   int64_t bytes = 0;
   for (const NamedTensor& named : distinct_parameters(model))
@@ -152,7 +152,7 @@ std::vector<Choice> candidates(const Config& config, const MachineAnswer& found,
   return all;
 }
 
-/// The table of workers, and what is said of it.
+/// The table of workers with the sentences about it.
 TimeToGoal time_to_goal(const MachineAnswer& found, const RankedPlan& chosen, const AutoGoal& goal) {
   TimeToGoal out = goal_of_machines(found, goal.curve.all_points(), kPlainSeconds, nullptr, nullptr);
   out.chosen = chosen;
@@ -183,11 +183,11 @@ AutoLayout finish(const Config& config, const MachineAnswer& found, const Choice
   if (chosen.plan.candidate.layout.num_ranks() <= found.request.problem.cluster.num_devices())
     for (std::string& sentence : sentences_of_larger(found)) out.sentences.push_back(std::move(sentence));
   if (out.config.inject != config.inject)
-    out.sentences.push_back(concat(name_settings("--inject "), config.inject, ": faults of ranks that are not started fall away"));
+    out.sentences.push_back(concat(name_settings("--inject "), config.inject, ": faults for ranks that are not started are ignored"));
   return out;
 }
 
-/// What is measured here are layers on the CPU.
+/// Only layers on the CPU can be measured.
 void check_measurable(const Config& config) {
   if (parse_devices(config.device).all_cpu()) return;
   fail(ErrorCode::kBadInput, name_settings("--layout auto with --device "), config.device,
@@ -195,7 +195,7 @@ void check_measurable(const Config& config) {
                      "hosts may have devices of several kinds"));
 }
 
-/// What is sure.
+/// Data parallelism, where nothing better is known.
 AutoLayout plain(const Config& config, const AutoGoal* goal, const std::string& why) {
   AutoLayout out{.config = config, .plan = {}, .problem = {}, .sentences = {}};
   out.config.layout = "dp";
@@ -296,7 +296,7 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
 
 namespace {
 
-/// What rank 0 tells the others of a choice.
+/// What rank 0 sends the others about a choice.
 Json wire_of(const Config& config) {
   return Json{
       {"layout", config.layout}, {"accumulate", config.accumulate}, {"precision", config.precision}, {"global_batch", config.global_batch}};
@@ -312,7 +312,7 @@ Config with_wire(const Config& config, const Json& wire, const World& world, con
   return out;
 }
 
-/// What rank 0 does, told to all: its answer, or its Error there too.
+/// Runs `make` on rank 0 and returns its answer, or throws its Error, on all ranks.
 Json from_first(const World& world, Group& group, const char* what, const std::function<Json()>& make) {
   std::string answer;
   if (world.rank == 0) {
@@ -322,13 +322,13 @@ Json from_first(const World& world, Group& group, const char* what, const std::f
       answer = Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}}.dump();
     }
   }
-  Json told = Json::parse(group.all_gather_text(answer, what).front());
-  if (told.is_object() && told.contains("error"))
-    throw Error(static_cast<ErrorCode>(told["code"].get<int>()), told["error"].get<std::string>());
-  return told;
+  Json reply = Json::parse(group.all_gather_text(answer, what).front());
+  if (reply.is_object() && reply.contains("error"))
+    throw Error(static_cast<ErrorCode>(reply["code"].get<int>()), reply["error"].get<std::string>());
+  return reply;
 }
 
-/// Rank 0's plans of all ranks, best first, and what is to be said of those of fewer.
+/// Rank 0's plans for all ranks, best first, and sentences about those for fewer.
 struct Planned {
   MachineAnswer found;
   std::vector<Choice> of_all;
@@ -351,7 +351,7 @@ Planned plans_of_all_ranks(const Config& config, const ModelProfile& profile, co
                                      " that were started: ", human_seconds(best.plan.forecast.step_seconds), " a step, ", text_of(best)));
   }
   std::erase_if(out.of_all, [&](const Choice& one) { return layout_of(profile, one.plan).num_ranks() != num_ranks; });
-  if (out.of_all.empty()) {  // Of all ranks only.
+  if (out.of_all.empty()) {  // Search again for all ranks only.
     request.fixed["dp"] = std::to_string(num_ranks), request.fixed["pp"] = request.fixed["tp"] = "1";
     out.of_all = candidates(config, search_machines(request, num_ranks, nullptr, nullptr), goal);
   }

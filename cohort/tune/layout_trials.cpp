@@ -1,5 +1,4 @@
-// Steps of a trial are those of the training that it is a trial of, with other numbers of them, no checkpoints and no goal; weights and
-// data begin anew afterwards.
+// A trial runs a few steps of the training itself, without checkpoints and goal; weights and data start anew afterwards.
 #include "cohort/tune/layout_trials.h"
 
 #include <algorithm>

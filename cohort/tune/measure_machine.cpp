@@ -230,7 +230,7 @@ Cluster measure_machine(Group& group, const MachineToMeasure& what) {
 
 namespace {
 
-/// Of rank to rank, a number a size and round.
+/// Ratios of the seconds of two ranks, for each size and round.
 std::vector<double> ratios(const std::vector<std::vector<double>>& of, const std::vector<std::vector<double>>& to) {
   std::vector<double> out;
   for (size_t size = 0; size < of.size(); ++size)
@@ -252,7 +252,7 @@ SpeedClasses::SpeedClasses(const std::vector<std::vector<std::vector<double>>>& 
   std::vector<size_t> order(seconds.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return slower_than_first[a] < slower_than_first[b]; });
-  std::vector<size_t> fastest_of;  // Of each class, from the fastest on.
+  std::vector<size_t> fastest_of;  // The fastest rank of each class, fastest class first.
   std::vector<int> found(seconds.size());
   for (const size_t rank : order) {
     if (fastest_of.empty() || is_slower(ratios(seconds[rank], seconds[fastest_of.back()]))) fastest_of.push_back(rank);

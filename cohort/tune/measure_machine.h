@@ -1,6 +1,5 @@
 #pragma once
-// What is measured with several ranks of this machine: in ranks that are forked for it, of a pipeline, of links, memory and rates, and
-// which ranks are equally fast.
+// Measurements with several ranks of this machine: pipelines, links, memory and rates, and which ranks are equally fast.
 
 #include <cstdint>
 #include <functional>
@@ -53,16 +52,16 @@ class COHORT_PROGRAM_API PipelineMeter {
 
   PipelineRunner& pipeline_;
   Group group_;
-  std::vector<TimedAction> actions_;  // Of the last step.
+  std::vector<TimedAction> actions_;  // Actions of the last step.
   std::vector<double> step_seconds_;
-  std::vector<Span> spans_;  // One a step.
+  std::vector<Span> spans_;  // One per step.
 };
 
 // The machine that this group's ranks are on: its links, memory and rates, and which ranks of it are equally fast. No LibTorch header.
 
 struct MachineToMeasure {
-  std::string device;          ///< Name for the kind of device that a rank is.
-  int64_t reserved_bytes = 0;  ///< What a rank has resident beside its tensors; at most half of its memory counts.
+  std::string device;          ///< Name of the kind of device.
+  int64_t reserved_bytes = 0;  ///< Resident bytes of a rank besides its tensors; at most half of its memory counts.
   std::vector<std::string> precisions;
 };
 

@@ -105,7 +105,7 @@ class ModelMeter {
  private:
   std::shared_ptr<LayerGraph> build() const { return initial_model(config_, data_.train->shape()).model; }
 
-  /// What a rank has resident that no tensor of the model explains, libraries that a first step brings in among it.
+  /// Resident bytes of a rank that no tensor of the model explains, including libraries loaded by the first step.
   int64_t bytes_besides_tensors(LayerGraph& model) const {
     measure_whole(model, Precision::kFp32, 1);
     int64_t weights = 0;
@@ -117,13 +117,13 @@ class ModelMeter {
     return std::max<int64_t>(1, std::min<int64_t>(config_.global_batch, data_.train->num_samples()) / group_.size());
   }
 
-  /// Once a rank's share of the batch has gone through the model: kernels and scratch of that size came with it.
+  /// Peak bytes after a rank's share of the batch went through the model, including kernels and scratch of that size.
   int64_t peak_of_share(LayerGraph& model) const {
     measure_whole(model, parse_precision(options_.precisions.front()), share());
     return peak_memory_bytes();
   }
 
-  /// What a forecast counts of it.
+  /// The part of peak_of_share() that a forecast accounts for.
   int64_t tensor_bytes_of_share(const ModelProfile& profile) const {
     Cluster alone;
     alone.devices = {{.name = device_, .memory_bytes = available_memory_bytes()}};
@@ -239,7 +239,7 @@ class ModelMeter {
     return out;
   }
 
-  /// As a rank with --inject slow would take: the numbers alone, or measuring would take as long.
+  /// Multiplies the times by the factor of --inject slow, instead of measuring at that speed.
   void slow_down(Round& round) const {
     round.whole_seconds *= slow_factor_, round.read_seconds *= slow_factor_;
     for (LayerProfile& layer : round.layers.layers)
@@ -275,7 +275,7 @@ class ModelMeter {
     return point;
   }
 
-  /// By all ranks at once, as in a step.
+  /// Measured by all ranks at once, as in a step.
   void measure_codings(const LayerGraph& model, ModelProfile& profile) const {
     show("compression");
     std::vector<std::vector<int64_t>> shapes;
@@ -303,7 +303,7 @@ class ModelMeter {
   Group& group_;
   std::string device_;
   double slow_factor_;
-  std::vector<std::vector<double>> whole_seconds_;  // Of this rank, by size and round.
+  std::vector<std::vector<double>> whole_seconds_;  // Of this rank, indexed by size and round.
   int64_t reserved_bytes_ = 0;
 };
 

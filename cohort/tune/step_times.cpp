@@ -32,7 +32,7 @@ using study::StudySpec;
 
 constexpr int kRounds = 3, kWarmUpSteps = 3, kProbeSteps = 2, kLeastSteps = 4, kMostSteps = 2000;  // Steps: of a cell in one round.
 
-/// What `train` would be asked for. The numbers of the optimizer do not change what a step costs.
+/// The job of `train` for this cell. Hyperparameters of the optimizer do not change the cost of a step.
 Job job_of(const StudySpec& spec, int64_t batch_size, int num_workers) {
   Config config;
   config.model = spec.model;
@@ -77,7 +77,7 @@ class Cell {
   int64_t number_ = 0;
 };
 
-/// As the trainer refuses it: a rank would have nothing to do.
+/// Whether a rank would have no samples, which the trainer refuses.
 bool leaves_nothing(const Config& config, const DataSet& data, const LayerGraph& model, const World& world) {
   const int64_t batch = std::min(config.global_batch, data.train->num_samples());
   return share_of_rank(batch, world.size - 1, world.size, model.sample_granularity()).size() == 0;

@@ -81,7 +81,7 @@ struct CostedCut {
 
   const StageGraph cut;
   const Handovers handovers;
-  std::vector<StageWork> work;  ///< Of each stage.
+  std::vector<StageWork> work;  ///< One per stage.
   StageCosts costs;
 };
 

@@ -18,7 +18,7 @@
 
 namespace cohort {
 
-/// As cut_layers(), with the profile's names.
+/// cut_layers() with the names of the profile's layers.
 StageGraph cut_profile(const Profile& profile, std::vector<int> stage_of);
 
 /// Seconds of one micro-batch in the layers of a stage.
@@ -36,15 +36,16 @@ class Handovers {
   explicit Handovers(const StageGraph& graph);
   /// Whether the stage gets a value of another.
   bool receives(int stage) const { return receives_.contains(stage); }
-  /// Of all values between two stages, either way.
+  /// Bytes of all values between two stages, in either direction.
   int64_t bytes(int from, int to, const Profile& profile) const;
 
  private:
-  std::map<std::pair<int, int>, const std::vector<int>*> values_of_;  ///< Of the graph's edges, by their ends.
+  std::map<std::pair<int, int>, const std::vector<int>*> values_of_;  ///< The values of the graph's edges, keyed by their ends.
   std::set<int> receives_;
 };
 
-/// Enters the work of a stage. One that receives nothing owes no gradients: all of its backward is in the weight part (split_backward.h).
+/// Enters the work of a stage. A stage that receives nothing sends no gradients: all of its backward is in the weight part
+/// (split_backward.h).
 void set_costs(StageCosts& costs, int stage, const StageWork& work, bool receives);
 
 /// Whether the schedule splits the backward and may order its actions by the stages' costs. Not where two stages of one worker share a
@@ -58,11 +59,11 @@ StageSeconds ordering_seconds(const Profile& profile, const Layout& layout, cons
 COHORT_PROGRAM_API PipelineRecord forecast_pipeline(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                                                     const std::vector<bool>& recompute);
 
-/// Its predicted_step_seconds alone.
+/// predicted_step_seconds of forecast_pipeline().
 double forecast_step_seconds(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                              const std::vector<bool>& recompute);
 
-/// What each stage got, for people: one line a stage, times in ms.
+/// A table of the stages, one line each, times in ms.
 std::string describe(const PipelineRecord& forecast);
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// The account of one training step: seconds and bytes of every worker of the pipeline.
+// Forecasts one training step: seconds and bytes of every worker of the pipeline.
 //
 //   1. Layers take what the profile says for their device, precision, tensor degree and micro-batch. Under tp a divided layer all-reduces
 //      its output in forward and a gradient of that size in backward; a recomputed layer runs its forward, exchanges inside, once more in
@@ -37,7 +37,7 @@ int num_micro_steps(const Layout& layout) { return std::max(1, layout.accumulate
 
 /// Seconds and bytes of layers on one kind of device.
 struct LayersOfKind {
-  Profile profile;  ///< With the exchanges of tp inside, as the leaves_host of a worker makes them.
+  Profile profile;  ///< With the exchanges of tp included.
   std::vector<double> tensor_seconds;
 };
 
@@ -88,7 +88,7 @@ class Forecast {
       its.idle_seconds = std::max(0.0, out.step_seconds - busy);
       out.fits = out.fits && its.memory.total() <= its.memory_limit;
     }
-    // Kept errors have in them what repeats vary by.
+    // Calibrated errors include the variation of repeats.
     const ErrorInterval* const kept = problem_.intervals.of(layout_, precision_of(layout_));
     out.low_seconds = out.step_seconds * (kept ? kept->low : problem_.cluster.forecast_low * (middle > 0 ? low / middle : 1));
     out.high_seconds = out.step_seconds * (kept ? kept->high : problem_.cluster.forecast_high * (middle > 0 ? high / middle : 1));
@@ -420,9 +420,9 @@ class Forecast {
   std::vector<std::shared_ptr<const LayersOfKind>> layers_of_worker_;
   Handovers handovers_;
   StageCosts costs_;
-  std::vector<double> tensor_seconds_;  // Of each stage, a micro-batch.
+  std::vector<double> tensor_seconds_;  // Per stage and micro-batch.
   std::vector<StageStash> stash_;
-  std::vector<int64_t> stash_bytes_;  // Of each worker: most at once.
+  std::vector<int64_t> stash_bytes_;  // Peak per worker.
 };
 
 }  // namespace

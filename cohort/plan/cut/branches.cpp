@@ -30,15 +30,15 @@ constexpr int kMostSteps = 500'000;  // Below a tenth of a second.
 
 struct Edge {
   int to;
-  double seconds;  // From rank to rank.
+  double seconds;  // Transfer between ranks.
 };
 
 /// One way through the graph: forward, or backward with all edges turned round.
 struct Pass {
-  std::vector<double> seconds;            // Of a node.
+  std::vector<double> seconds;            // Seconds per node.
   std::vector<std::vector<Edge>> before;  // What a node waits for.
-  std::vector<double> way;                // From the start of a node to the end, on one rank.
-  std::vector<int> order;                 // By the longest way; nodes come after what they wait for.
+  std::vector<double> way;                // Longest path from the start of a node to the end, on one rank.
+  std::vector<int> order;                 // Sorted by longest path; nodes come after their inputs.
 
   explicit Pass(int num_nodes) : seconds(num_nodes), before(num_nodes), way(num_nodes) {}
 
@@ -79,7 +79,7 @@ struct Graph {
       forward.seconds[node_of[layer]] += cost.forward_seconds;
       backward.seconds[node_of[layer]] += cost.backward_input_seconds + cost.backward_weight_seconds;
     }
-    std::map<std::pair<int, int>, double> seconds;  // Of an edge; a value goes once to each node.
+    std::map<std::pair<int, int>, double> seconds;  // Per edge; a value is sent once to each node.
     std::vector<std::pair<int, int>> values;
     for (const auto& [from, to] : profile.edges)
       if (from >= 0 && node_of[from] != node_of[to]) values.push_back({from, node_of[to]});
@@ -227,7 +227,7 @@ BranchPlacement stages_of(const Profile& profile, std::vector<int> first_layer, 
   return placement;
 }
 
-/// As few stages as cost no time.
+/// Merges stages as long as that costs no time.
 BranchPlacement merged_stages(const Profile& profile, const std::vector<int>& segment_of, const std::vector<int>& rank_of_layer) {
   std::vector<int> first_layer;
   for (int layer = 0; layer < static_cast<int>(segment_of.size()); ++layer)

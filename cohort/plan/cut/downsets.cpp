@@ -264,7 +264,7 @@ class StageSearch {
   }
 
  private:
-  /// By size: a downset's parts stand before it.
+  /// Downsets sorted by size, so that subsets come first.
   Downsets find_downsets() {
     if (ordered_.order.size() < n_) fail(ErrorCode::kBadInput, "\"edges\": expected no cycle, found one");
     if (!problem_.may_pipeline) return uncut_downsets(static_cast<int>(n_));
@@ -396,10 +396,10 @@ class StageSearch {
   bool exhaustive_ = true, keeps_all_ = false;
   std::vector<std::vector<int>> readers_;
   OrderedDag ordered_;
-  std::vector<int> number_;  ///< Of each layer in the graph of `ordered_`.
+  std::vector<int> number_;  ///< Number of each layer in the graph of `ordered_`.
   Downsets downsets_;
   size_t num_depths_ = 1;
-  std::vector<std::vector<Option>> table_;  ///< By downset done before, stages behind (but one), devices that they have.
+  std::vector<std::vector<Option>> table_;  ///< Keyed by preceding downset, number of later stages (minus one), their devices.
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kMostSteps = 20'000'000;  // Layers and edges looked at: tenths of a second.
 
-/// The stage's own part of the profile.
+/// Memory of the stage as a function of its recomputed layers.
 class StageMemory {
  public:
   StageMemory(const Profile& profile, const RecomputeOptions& options)
@@ -72,7 +72,7 @@ class StageMemory {
 
   const Profile& profile_;
   const RecomputeOptions& options_;
-  std::vector<std::vector<int>> readers_;  // In the stage.
+  std::vector<std::vector<int>> readers_;  // Readers within the stage.
   int64_t kept_bytes_ = 0, weight_bytes_ = 0;
 };
 
@@ -175,8 +175,8 @@ class RecomputeSearch {
   const StageMemory& memory_;
   const int64_t limit_bytes_;
   int64_t num_steps_ = 0;
-  std::vector<int> candidates_;        // By seconds for each byte that they free.
-  std::vector<int64_t> freed_behind_;  // By candidates from a position on.
+  std::vector<int> candidates_;        // Sorted by seconds per byte that they free.
+  std::vector<int64_t> freed_behind_;  // Bytes freed by all candidates from a position on.
   std::vector<bool> current_, best_;
   double best_seconds_ = std::numeric_limits<double>::infinity();
   int64_t least_bytes_ = 0;

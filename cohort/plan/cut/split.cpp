@@ -188,8 +188,8 @@ std::string describe(const Profile& profile, const Split& split) {
 // the result is proved the best. Two stages of one rank hand over for nothing.
 namespace {
 
-constexpr int64_t kMostSteps = 5'000'000;        // Layers looked at: some hundredths of a second,
-constexpr int64_t kMostClimbSteps = 15'000'000;  // and some tenths.
+constexpr int64_t kMostSteps = 5'000'000;        // Layers visited: some hundredths of a second.
+constexpr int64_t kMostClimbSteps = 15'000'000;  // Some tenths of a second.
 
 class DealtSearch {
  public:
@@ -294,7 +294,7 @@ class DealtSearch {
   int64_t num_steps_ = 0;
   std::vector<int> best_, current_;
   Score best_score_{std::numeric_limits<int64_t>::max(), 0, 0};
-  std::vector<double> rank_seconds_;  // Of the stages of current_ but the last.
+  std::vector<double> rank_seconds_;  // Sums over the stages of current_ except the last.
   std::vector<int64_t> rank_bytes_;
 };
 
@@ -303,8 +303,6 @@ class DealtSearch {
 FoundSplit search_dealt_split(const SplitCosts& costs, int64_t memory_limit_bytes, const std::vector<std::vector<int>>& starts) {
   return DealtSearch(costs, memory_limit_bytes).run(starts);
 }
-
-// What split=auto means.
 
 Split auto_split(const Profile& profile, const Layout& layout, const SplitOptions& options, const std::vector<int>& worker_of_stage) {
   const Split best = best_split(profile, options);

@@ -17,16 +17,16 @@ struct SplitOptions {
   int num_stages = 1;
   int num_micro_batches = 1;
   int num_ranks = 0;                     ///< 0: one a stage. Fewer: stages are dealt as an interleaved schedule deals them.
-  int64_t memory_bytes = 0;              ///< Of a rank; 0: no limit.
+  int64_t memory_bytes = 0;              ///< Limit per rank; 0: none.
   double optimizer_bytes_factor = 1;     ///< Optimizer state as a multiple of the weights' bytes.
   std::vector<int> stash_micro_batches;  ///< Micro-batches that each stage keeps at most; empty: num_stages - stage (1F1B).
 };
 
 struct Split {
-  std::vector<int> first_layer;  ///< Of each stage; stages are runs of the layers in their order. first_layer[0] == 0.
+  std::vector<int> first_layer;  ///< First layer of each stage, a run of the layers. first_layer[0] == 0.
   struct Stage {
-    double seconds = 0;           ///< Forward and backward of a micro-batch.
-    double transfer_seconds = 0;  ///< Its messages of a micro-batch.
+    double seconds = 0;           ///< Forward and backward per micro-batch.
+    double transfer_seconds = 0;  ///< Its messages per micro-batch.
     int64_t memory_bytes = 0;
   };
   std::vector<Stage> stages;
@@ -38,7 +38,7 @@ struct Split {
 /// placed, stages used), see split_search.h; where ranks have several stages by search. Error(kInfeasible) where
 /// nothing fits, with the least memory that would do; Error(kBadInput) where there are fewer layers than stages.
 Split best_split(const Profile& profile, const SplitOptions& options);
-/// Equal numbers of layers: what people do by hand. Memory is told, not limited; so too for given_split().
+/// A cut into equal numbers of layers. Memory is reported, not limited; also by given_split().
 COHORT_PROGRAM_API Split even_split(const Profile& profile, const SplitOptions& options);
 /// "3/7": first layers of stages 1, 2, ... (their number is options.num_stages). Error(kBadInput).
 COHORT_PROGRAM_API Split given_split(const Profile& profile, const SplitOptions& options, const std::vector<int>& cuts);
@@ -52,17 +52,15 @@ bool next_cut(std::vector<int>& first_layer, int num_layers);
 /// Most memory of a rank: the sum over its stages.
 int64_t most_memory_bytes(const Split& split, int num_ranks);
 
-/// A table of what each stage got, for people: times in ms, bytes in MB (10^6).
+/// A table of the stages: times in ms, bytes in MB (10^6).
 std::string describe(const Profile& profile, const Split& split);
 
-// What split=auto means: the cut with the least forecast of a step.
+// split=auto: the cut with the least forecast of a step.
 
 /// The cut with the least forecast of a step under the layout's schedule, from those with the fastest slowest rank on (split.h);
 /// within options.memory_bytes. `worker_of_stage`: where the schedule has the stages. Errors as best_split()'s.
 COHORT_PROGRAM_API Split auto_split(const Profile& profile, const Layout& layout, const SplitOptions& options,
                                     const std::vector<int>& worker_of_stage);
-
-// A cut into stages by what the schedule makes of it, where ranks have several stages. Torch-free.
 
 /// Seconds of a step with this cut (first layers of the stages); infinite where it does not fit.
 using StepSeconds = std::function<double(const std::vector<int>& first_layer)>;
@@ -77,7 +75,7 @@ std::vector<int> improve_split(int num_layers, const std::vector<std::vector<int
 struct RecomputeOptions {
   int first_layer = 0, end_layer = 0;  ///< The stage is layers [first_layer, end_layer).
   int kept_micro_batches = 1;          ///< At most at once: peak_stash of check_schedule().
-  int64_t memory_bytes = 0;            ///< Of the stage's rank; 0: no limit.
+  int64_t memory_bytes = 0;            ///< Limit of the stage's rank; 0: none.
   double optimizer_bytes_factor = 1;   ///< As in SplitOptions.
 };
 
@@ -100,11 +98,11 @@ RecomputeChoice choose_recompute(const Profile& profile, const RecomputeOptions&
 // Which layers of a model with parallel branches go to which rank, so that branches run side by side and join again.
 
 struct BranchPlacement {
-  std::vector<int> first_layer;  ///< Of each stage; stages are runs of the layers in their order. first_layer[0] == 0.
-  std::vector<int> rank;         ///< Of each stage, from 0 without gaps; a rank may have many stages, and not all ranks need have one.
+  std::vector<int> first_layer;            ///< First layer of each stage, a run of the layers. first_layer[0] == 0.
+  std::vector<int> rank;                   ///< Rank of each stage, from 0 without gaps; a rank may have several stages.
   std::vector<std::pair<int, int>> edges;  ///< (from, to), from < to, sorted, each once: which stage hands values to which.
-  double seconds = 0;                      ///< Estimate for forward and backward of one micro-batch,
-  double one_rank_seconds = 0;             ///< and without any placement: never less.
+  double seconds = 0;                      ///< Estimate for forward and backward of one micro-batch.
+  double one_rank_seconds = 0;             ///< The estimate on one rank, never less.
   bool exact = true;                       ///< No other placement of whole branches has a lower estimate; false where there were too many.
 
   int num_stages() const { return static_cast<int>(first_layer.size()); }

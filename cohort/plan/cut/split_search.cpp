@@ -28,8 +28,8 @@ constexpr int64_t kMostSteps = 3'000'000;  // Labels made with the former number
 /// The best cuts of a suffix that read the open values by the same numbers of stages.
 struct Label {
   double cost = 0;
-  int end = 0;                               // Of the first stage,
-  int next_label = 0;                        // and the label of what follows.
+  int end = 0;                               // End of the first stage.
+  int next_label = 0;                        // Label of the remaining stages.
   std::vector<uint16_t> num_stages_reading;  // One a value of open_[first layer].
 };
 
@@ -58,7 +58,7 @@ class Search {
 
   std::optional<FoundSplit> run() {
     cell(num_layers_, 0).push_back({});
-    std::vector<std::vector<int>> made_for(num_layers_);  // Which values a layer reads.
+    std::vector<std::vector<int>> made_for(num_layers_);  // The values that a layer reads.
     for (int layer = 0; layer < num_layers_; ++layer)
       for (const int reader : costs_.readers(layer)) made_for[reader].push_back(layer);
     for (int first = num_layers_ - 1; first >= 0; --first) {
@@ -128,7 +128,7 @@ class Search {
     insert(cell(first, num_stages_ - stage), std::move(added));
   }
 
-  /// By how many stages from `first` on the values open at `first` are read.
+  /// Counts the stages from `first` on that read each value open at `first`.
   void count_readers(int first, int end, const Label& behind, std::vector<uint16_t>& counts) {
     counts.reserve(open_[first].size());
     size_t i = 0;
@@ -176,7 +176,7 @@ class Search {
   int64_t num_steps_ = 0;
   std::vector<std::vector<Label>> cells_;  // [first layer][stages from there on]
   std::vector<std::vector<int>> open_;     // At each cut, rising.
-  std::vector<int> next_reader_;           // Of each value: the first layer from `first` on that reads it.
+  std::vector<int> next_reader_;           // The first layer from `first` on that reads each value.
   std::vector<Traffic> sent_;              // [end]: values of layers from `first` to end that are read behind, each once.
   std::vector<Traffic> received_;
 };
@@ -244,7 +244,7 @@ Split SplitCosts::account(std::vector<int> first_layer) const {
     for (int layer = first_layer[stage]; layer < end; ++layer) {
       int reader_stage = stage;
       for (const int reader : readers_[layer]) {
-        if (reader_stage + 1 >= num_stages_ || reader < first_layer[reader_stage + 1]) continue;  // In a stage that has it.
+        if (reader_stage + 1 >= num_stages_ || reader < first_layer[reader_stage + 1]) continue;  // That stage has the value already.
         while (reader_stage + 1 < num_stages_ && reader >= first_layer[reader_stage + 1]) ++reader_stage;
         if (rank_of(reader_stage) == rank_of(stage)) continue;
         moved[stage].add(value_of(layer));

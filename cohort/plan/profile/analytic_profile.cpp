@@ -130,7 +130,7 @@ class ShapeCosts {
     return is_half ? 2 : 4;
   }
 
-  /// Of a sample: gradients of output and inputs; of a block those of its hidden units too, of the last layer the loss and the output.
+  /// Per sample: gradients of output and inputs; also of hidden units of a block, and the loss and output of the last layer.
   double working_bytes(size_t index, double parts) const {
     const LayerShape& layer = graph_.layers()[index];
     const auto outputs = static_cast<double>(layer.output_elements);
@@ -142,7 +142,7 @@ class ShapeCosts {
     return 4 * elements;
   }
 
-  /// Of a sample. A layer's output is its own memory where it or a reader keeps it.
+  /// Per sample. A layer's output counts as its own where it or a reader keeps it.
   double stash_bytes(size_t index, double parts) const {
     const LayerShape& layer = graph_.layers()[index];
     const double own = static_cast<double>(layer.whole_stash_elements) +
@@ -193,7 +193,7 @@ std::vector<int> degrees_of(const AnalyticOptions& options, const Cluster& clust
   return degrees;
 }
 
-/// Of one kind of device, sorted.
+/// The precisions of one kind of device, sorted.
 std::vector<std::string> precisions_of(const AnalyticOptions& options, const DeviceKind& kind) {
   std::vector<std::string> precisions;
   for (const DeviceKind::Rate& rate : kind.rates)

@@ -51,7 +51,7 @@ constexpr double kNoise = 0.04;
 constexpr size_t kMostErrors = 30;
 constexpr size_t kLeastToJudge = 5;
 constexpr double kWidest = 10;  // Times, each way: beyond, an interval says nothing of the forecast, and much of who else used the machine.
-constexpr double kFar = 6, kDeviationOfMedianDistance = 1.4826;  // Of a normal distribution.
+constexpr double kFar = 6, kDeviationOfMedianDistance = 1.4826;  // For a normal distribution.
 
 /// Student's t, 95 % below, by degrees of freedom from 1.
 double student_quantile(size_t degrees) {
@@ -89,7 +89,7 @@ ErrorInterval interval_of(const std::vector<double>& all, std::string from) {
 
 std::string key_of(const std::string& layout_class, const std::string& precision) { return concat(layout_class, " in ", precision); }
 
-/// "dp" for "dp in fp32", as people say it.
+/// The key without its default precision: "dp" for "dp in fp32".
 std::string spoken(const std::string& key) { return key.ends_with(" in fp32") ? key.substr(0, key.size() - 8) : key; }
 
 }  // namespace
@@ -107,8 +107,8 @@ std::string layout_class(const Layout& layout) {
 }
 
 ForecastIntervals::ForecastIntervals(const std::vector<ForecastError>& errors, const std::string& model, int64_t parameters) {
-  std::map<std::string, std::vector<double>> mine;                                  // By key, the newest first.
-  std::map<std::string, std::map<std::pair<std::string, int64_t>, double>> newest;  // By key and model.
+  std::map<std::string, std::vector<double>> mine;                                  // Keyed by class and precision, newest first.
+  std::map<std::string, std::map<std::pair<std::string, int64_t>, double>> newest;  // Keyed by class and precision, then by model.
   for (auto error = errors.rbegin(); error != errors.rend(); ++error) {
     // A file may say anything; e^10 is an error beyond any use.
     const double log = std::clamp(std::log(error->measured_step_seconds / error->predicted_step_seconds), -10.0, 10.0);

@@ -124,7 +124,7 @@ Cluster first_devices(const Cluster& cluster, int num_devices) {
 
 namespace {
 
-/// Where a value stands: FILE, and of TOML its line.
+/// Location of a value: FILE, and in TOML its line.
 struct Place {
   std::string file;
   bool is_toml = false;
@@ -255,7 +255,7 @@ DeviceKind device_from(const ClusterFields& fields) {
   return device;
 }
 
-/// Of every exchange, then what single ones have of their own.
+/// Reads the values of all exchanges, then those that single exchanges override.
 Links links_from(const ClusterFields& all, const char* key) {
   const std::string name = concat("links.", key);
   const ClusterFields fields = all.part(key, all.place().table(name), link_group_keys());
@@ -429,7 +429,7 @@ Json links_json(const Links& links) {
   return out;
 }
 
-/// What is as it is where a key is left out, is left out.
+/// Keys with default values are left out.
 Json device_json(const DeviceKind& device) {
   Json out{{"name", device.name}, {"memory_bytes", device.memory_bytes}};
   if (device.reserved_bytes != 0) out["reserved_bytes"] = device.reserved_bytes;

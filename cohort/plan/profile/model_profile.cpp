@@ -25,7 +25,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kMostBytes = INT64_C(1) << 44;  // As check_profile() has it.
+constexpr int64_t kMostBytes = INT64_C(1) << 44;  // The limit of check_profile().
 constexpr int64_t kMostMicroBatch = INT64_C(1) << 30;
 
 using Points = std::span<const ProfilePoint>;

@@ -19,8 +19,8 @@ namespace {
 
 constexpr size_t kMostFileBytes = size_t{1} << 27;
 constexpr size_t kMostLayers = size_t{1} << 16, kMostPoints = size_t{1} << 12;
-constexpr size_t kCostsEach = 8, kMostCosts = size_t{1} << 24;  // Of a layer at a point: three times, two ends, three counts of bytes.
-constexpr size_t kMostClusters = 64, kClusterValues = 128;      // Of a machine that was measured.
+constexpr size_t kCostsEach = 8, kMostCosts = size_t{1} << 24;  // Per layer and point: three times, two interval ends, three sizes.
+constexpr size_t kMostClusters = 64, kClusterValues = 128;      // Per measured machine.
 constexpr int64_t kMostBytes = INT64_C(1) << 44;                // Sums over all layers and micro-batches stay far from overflow.
 constexpr int64_t kMostElements = kMostBytes / 4, kMostMicroBatch = INT64_C(1) << 30, kMostDegree = 1 << 20;
 constexpr double kMostSeconds = 1e9, kMostShare = 1e6;
@@ -199,7 +199,7 @@ ProfilePoint point_from_json(const Json& json, const std::string& where, size_t 
   return point;
 }
 
-/// What a layout names must be there, and once.
+/// Layer names must be present and unique, because layouts use them.
 void check_names(const std::vector<ProfiledLayer>& layers, const std::string& where) {
   std::unordered_set<std::string> names;
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -253,7 +253,7 @@ void check_counts(const std::string& text, const std::string& where) {
   constexpr size_t kMostValues =
       kMostClusters * kClusterValues + kMostCosts + 2 * 2 * FileFields::kMostPairs + 16 * (kMostLayers + kMostPoints);
   size_t num_objects = 0, num_lists = 0, num_values = 1;
-  bool is_inside = false;  // Of a string.
+  bool is_inside = false;  // Inside a string.
   for (size_t i = 0; i < text.size(); ++i) {
     const char at = text[i];
     if (at == '"') is_inside = !is_inside;
@@ -277,7 +277,7 @@ Json pairs_json(const std::vector<std::pair<int, int>>& pairs) {
   return out;
 }
 
-/// What is as it is where a key is left out, is left out.
+/// Keys with default values are left out.
 Json layer_json(const ProfiledLayer& layer) {
   Json out{{"name", layer.name}, {"kind", layer.kind}, {"num_trained", layer.num_trained}};
   if (layer.num_frozen != 0) out["num_frozen"] = layer.num_frozen;

@@ -185,7 +185,7 @@ void ShapeGraph::divide_tensors() {
   std::vector<int64_t> divided(layers_.size(), 1);
   for (size_t i = 0; i < layers_.size(); ++i) {
     LayerShape& layer = layers_[i];
-    int64_t parts = 0;  // That all inputs have in common.
+    int64_t parts = 0;  // The parts that all inputs have in common.
     bool alike = true;
     for (const int input : layer.inputs) {
       const int64_t its = input < 0 ? 1 : divided[static_cast<size_t>(input)];

@@ -52,7 +52,7 @@ namespace cohort {
 
 namespace {
 
-constexpr size_t kMostLayers = 2'000'000;  // Of all tables together: some 200 MB.
+constexpr size_t kMostLayers = 2'000'000;  // Of all tables together: about 200 MB.
 
 void add_sums(LayerCosts& costs, const std::vector<std::pair<int, int>>& edges) {
   const size_t n = costs.layers.size();
@@ -144,9 +144,8 @@ std::unique_ptr<LayerCosts> CostTable::make(const Key& key, bool for_bound) cons
 
 namespace {
 
-constexpr double kRounding = 1 - 1e-11;  // Sums in another order than the forecast's.
-
-constexpr double kForever = 1e30;  // Hides any exchange.
+constexpr double kRounding = 1 - 1e-11;  // The forecast adds in another order.
+constexpr double kForever = 1e30;        // Hides any exchange.
 
 bool splits_backward(const std::string& schedule) { return schedule.starts_with("zb"); }
 

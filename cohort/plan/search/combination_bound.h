@@ -19,8 +19,8 @@ struct LayerCosts {
     double all() const { return forward + backward_input + backward_weight; }
   };
   std::vector<Layer> layers;
-  std::vector<double> seconds_before;          ///< Of all parts of the layers before, one more than layers.
-  std::vector<int64_t> stash_before;           ///< Likewise.
+  std::vector<double> seconds_before;          ///< Prefix sums of all parts of the layers.
+  std::vector<int64_t> stash_before;           ///< Prefix sums.
   std::vector<int64_t> stash, output;          ///< Bytes.
   std::vector<double> path_whole, path_split;  ///< One a layer: combination_bound.cpp.
   double longest_whole = 0, longest_split = 0;
@@ -37,11 +37,11 @@ class CostTable {
   /// `problem` must outlive the table.
   explicit CostTable(const PlanProblem& problem) : problem_(problem) {}
 
-  /// On one kind of device.
+  /// Costs on one kind of device.
   const LayerCosts& on_device(const std::string& precision, int tp, int64_t micro_batch, int kind);
-  /// The least of each number over several kinds: what no mixture of them is below.
+  /// The minimum of each number over several kinds, a bound for any mixture of them.
   const LayerCosts& least(const std::string& precision, int tp, int64_t micro_batch, const std::vector<int>& kinds);
-  /// Forgets all tables where they have become many; references to them end then.
+  /// Drops all tables when there are many; references to them become invalid.
   void trim();
 
  private:
@@ -63,16 +63,16 @@ class BoundTable {
   /// Both must outlive it.
   BoundTable(const SearchSpace& space, CostTable& costs);
 
-  /// Of all layouts with these degrees.
+  /// Bound of all layouts with these degrees.
   TimeBound of_degrees(const Degrees& degrees);
-  /// Of all cuts and recomputed sets of one layout; without the flush it is cheaper, and lower.
+  /// Bound of all cuts and recomputed sets of one layout; without the flush it is cheaper and lower.
   TimeBound of_combination(const Combination& combination, bool with_flush);
-  /// Bytes of a rank that no cut and no recompute go below.
+  /// Lower bound of the bytes of a rank, for all cuts and recomputed sets.
   double memory_bytes(const Combination& combination) const;
-  /// What an even cut with no exchanges would take: for the order of the search, no bound.
+  /// The time of an even cut without exchanges: an estimate for the order of the search, not a bound.
   double estimate(const Combination& combination);
   double estimate(const Degrees& degrees);
-  /// Bytes of a rank when as much as possible is recomputed: likewise.
+  /// Estimated bytes of a rank when as much as possible is recomputed.
   double estimate_bytes(const Combination& combination);
   double estimate_bytes(const Degrees& degrees);
 
@@ -89,9 +89,9 @@ class BoundTable {
   const SearchSpace& space_;
   CostTable& costs_;
   double num_trained_;
-  std::map<int, int64_t> trained_bytes_;                                           // Of a rank that has all layers, by tp.
-  std::map<std::tuple<int, int, size_t>, double> a_sample_;                        // By precision, tp, kinds.
-  std::map<std::tuple<int, int, int, int, int64_t, size_t, bool>, double> flush_;  // And pp, micro-batches, samples, split.
+  std::map<int, int64_t> trained_bytes_;                                           // Of a rank with all layers, keyed by tp.
+  std::map<std::tuple<int, int, size_t>, double> a_sample_;                        // Keyed by precision, tp, kinds.
+  std::map<std::tuple<int, int, int, int, int64_t, size_t, bool>, double> flush_;  // Also by pp, micro-batches, samples, split.
 };
 
 }  // namespace cohort

@@ -30,7 +30,7 @@ constexpr double kMostCuts = 400, kMostWork = 250'000, kMostSplitWork = 4000;
 
 size_t at(int i) { return static_cast<size_t>(i); }
 
-/// (Stage, micro-batch) pairs that a worker keeps at most: what the generators say of themselves (schedule/).
+/// The most (stage, micro-batch) pairs that a worker keeps, as documented by the generators in schedule/.
 double peak_pairs(const std::string& schedule, int p, int m, int chunks, int worker) {
   const double all = static_cast<double>(m) * chunks;
   if (schedule == "1f1b" || chunks == 1)
@@ -51,7 +51,7 @@ struct CutForecasts::Setting {
   GoalSteps point;
   std::vector<int> worker_of_stage;
   CutProblem cut;
-  std::vector<double> worker_limit, worker_offset;  ///< Bytes; what the estimate is too low by.
+  std::vector<double> worker_limit, worker_offset;  ///< In bytes; the offset is the error of the estimate.
 
   void set_limits() {
     std::vector<double> count(worker_limit.size(), 0);

@@ -42,7 +42,7 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kMaxWork = 2.5e7, kMaxImproveWork = 4e5, kMaxMemoryWork = 4e5;
 constexpr double kMinCompressionGain = 0.05;  // Rounded gradients must save this share of the objective.
 constexpr double kProgressSeconds = 0.2;
-constexpr double kMaxBoundingShare = 0.3;  // Of the time, to bound the degrees; the rest is for forecasts.
+constexpr double kMaxBoundingShare = 0.3;  // Share of the time to bound the degrees; the rest is for forecasts.
 // A layout whose estimate is further above the best plan is not forecast: estimates leave out details of memory, but err by less.
 constexpr double kMaxEstimateFactor = 1.15;
 constexpr int64_t kMaxLayouts = 300'000;                             // Bounds of as many take seconds.
@@ -113,7 +113,7 @@ class JointSearch {
     return is_cut_short_ = now - start_ > request_.search_seconds || (stop_ && stop_->load());
   }
 
-  /// Seconds of a step in units of the objective.
+  /// Converts seconds of a step into units of the objective.
   double scale(int batch) const {
     const GoalSteps& point = space_.batches()[static_cast<size_t>(batch)];
     if (request_.objective == Objective::kThroughput) return 1 / static_cast<double>(point.batch_size);
@@ -134,7 +134,7 @@ class JointSearch {
       bound.seconds *= scale(all[at].batch);
       degrees_.push_back({all[at], bound});
     }
-    const auto key = [](const std::pair<Degrees, TimeBound>& one) {  // Of equals the simpler first.
+    const auto key = [](const std::pair<Degrees, TimeBound>& one) {  // The simpler of equals comes first.
       const Degrees& its = one.first;
       return std::tuple(one.second.seconds, its.precision, its.tp, its.pp, its.batch, its.dp);
     };
@@ -191,7 +191,7 @@ class JointSearch {
       const CutForecasts::Outcome searched = found != likely_outcomes_.end() ? found->second : forecasts_.by_search(pending.combination);
       outcome = {searched.is_exact, outcome ? std::min(outcome->best, searched.best) : searched.best};
     }
-    if (is_cut_short_) return;  // Nothing is claimed of what was not finished.
+    if (is_cut_short_) return;  // An unfinished layout proves nothing.
     pending.is_done = true;
     ++counts_.done;
     // What rounding would bring there was not tried on all cuts; bounds count no exchange that it could shorten.
@@ -222,7 +222,7 @@ class JointSearch {
 
   static bool is_earlier(const PendingLayout& a, const PendingLayout& b) { return a.estimate < b.estimate; }
 
-  /// Data parallelism over all devices, and an equal pipeline.
+  /// Forecasts data parallelism over all devices, and an equal pipeline.
   void forecast_plain_layouts() {
     const auto widest = [&](auto&& degree_of, auto&& is_plain) {
       const Degrees* best = nullptr;
@@ -231,7 +231,7 @@ class JointSearch {
       if (!best) return;
       std::vector<PendingLayout> plain;
       expand(*best, plain, counts_);
-      counts_.layouts -= static_cast<int64_t>(plain.size());  // They are counted with all others.
+      counts_.layouts -= static_cast<int64_t>(plain.size());  // The main loop counts them.
       std::stable_sort(plain.begin(), plain.end(), is_earlier);
       for (size_t i = 0; i < std::min<size_t>(plain.size(), 4) && !is_over(); ++i)
         if (forecasts_.work_of(plain[i].combination) < kMaxWork / 100) forecasts_.by_search(plain[i].combination);
@@ -292,7 +292,7 @@ class JointSearch {
            1;
   }
 
-  /// From the best plan to better neighbours until there are none.
+  /// Moves from the best plan to better neighbours until there are none.
   void descend() {
     double before = kInfinite;
     for (int round = 0; round < kMaxDescentSteps && !pool_.empty() && pool_.best_objective() < before && !is_over(); ++round) {

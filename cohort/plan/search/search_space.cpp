@@ -26,7 +26,7 @@ namespace cohort {
 namespace {
 
 constexpr int64_t kEveryDegree = 128, kEveryPiece = 32, kEveryCount = 1024;
-constexpr int64_t kMostMicroBatches = 4096, kMostPairs = int64_t{2} << 20;  // As schedule/ has them, and what a forecast can afford.
+constexpr int64_t kMostMicroBatches = 4096, kMostPairs = int64_t{2} << 20;  // The limit of schedule/, and what a forecast can afford.
 constexpr int kMostShares = 512;
 
 int64_t rounded_up(int64_t value, int64_t parts) { return (value + parts - 1) / parts; }
@@ -204,7 +204,7 @@ std::string SearchSpace::why_no_layouts() const {
   return why;
 }
 
-/// Of every device of a host.
+/// Whether every device of a host has costs.
 bool SearchSpace::has_costs(const HostGroup& group, const std::string& precision, int tp) const {
   const PlanProblem& problem = request_.problem;
   for (int place = 0; place < static_cast<int>(std::max<size_t>(1, group.mixed.size())); ++place) {
@@ -291,7 +291,7 @@ Combination SearchSpace::combination_of(const RankedPlan& plan) const {
   return out;
 }
 
-/// Samples in proportion to what the ranks' devices compute in a second: whole numbers, largest remainders first.
+/// Samples in proportion to the speed of the ranks' devices, rounded by largest remainders.
 std::string SearchSpace::shares_of(int num_ranks, const Degrees& degrees, int64_t micro_batch) const {
   const PlanProblem& problem = request_.problem;
   std::vector<double> speed(problem.cluster.devices.size());
