@@ -34,7 +34,6 @@ constexpr const char* kAll = "all of these";
 constexpr double kSearchSeconds = 0.4;
 // Of 44 trainings of two steps of five models none had more than its forecast (0.80 to 0.99 of it): the rest is for other models.
 constexpr double kMargin = 0.03;
-constexpr int kMostDoublings = 6;
 constexpr const char* kSmallerBatch = "smaller batch";
 constexpr const char* kMoreWorkers = "more workers";
 
@@ -185,6 +184,11 @@ class LadderSearch {
     return plan;
   }
 
+  bool can_fit(const SearchRequest& request) const {
+    const auto least = least_memory(request);
+    return least && within_limits(request, *least).forecast.fits;
+  }
+
   Rung judge(const std::string& name, const SearchRequest& request) const {
     Rung out{.name = name};
     const std::optional<RankedPlan> least = least_memory(request);
@@ -264,8 +268,7 @@ class LadderSearch {
   int64_t largest_batch(SearchRequest request, int64_t most) const {
     const auto does = [&](int64_t batch) {
       request.problem.global_batch = batch;
-      const auto least = least_memory(request);
-      return least && within_limits(request, *least).forecast.fits;
+      return can_fit(request);
     };
     if (does(most)) return most;
     int64_t fits = 0, fails = most;
@@ -299,25 +302,12 @@ class LadderSearch {
   }
 
   Rung more_workers() const {
-    const auto does = [&](int workers) {
-      const SearchRequest request = on_workers(workers);
-      const auto least = least_memory(request);
-      return least && within_limits(request, *least).forecast.fits;
-    };
-    int fits = workers_, fails = workers_;
-    for (int doubling = 0; doubling < kMostDoublings && fits == fails && !is_over(); ++doubling) {
-      if (does(2 * fails)) fits = 2 * fails;
-      else fits = fails = 2 * fails;
-    }
-    if (fits == fails) return {.name = kMoreWorkers};
-    while (fits - fails > 1 && !is_over()) {
-      const int middle = fails + (fits - fails) / 2;
-      (does(middle) ? fits : fails) = middle;
-    }
-    Rung out = judge(kMoreWorkers, on_workers(fits));
+    const auto fits = least_number(workers_, [&](int workers) { return !is_over() && can_fit(on_workers(workers)); });
+    if (!fits) return {.name = kMoreWorkers};
+    Rung out = judge(kMoreWorkers, on_workers(*fits));
     if (out.plan && out.plan->candidate.layout.num_ranks() <= workers_) return {.name = kMoreWorkers};  // An option above is the same.
     out.is_same_training = false;
-    out.note = concat(fits, " like these");
+    out.note = concat(*fits, " like these");
     return out;
   }
 

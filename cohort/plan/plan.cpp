@@ -178,7 +178,7 @@ std::optional<ForecastRecord> forecast_of_plan(const Json& plan, const std::stri
   }
   ForecastRecord record = record_from<ForecastRecord>(event, where);
   if (!(record.predicted_step_seconds > 0) || !std::isfinite(record.predicted_step_seconds))
-    fail(ErrorCode::kBadInput, where, ": 'predicted_step_seconds' is no number above 0");
+    fail(ErrorCode::kBadInput, where, ": 'predicted_step_seconds' is not a number above 0");
   if (!record.interval.empty() && !record.has_interval())
     fail(ErrorCode::kBadInput, where, ": 'interval' has ", record.interval.size(), " numbers; expected two");
   if (record.has_interval() && !(record.interval[0] >= 0 && record.interval[0] <= record.interval[1] && std::isfinite(record.interval[1])))

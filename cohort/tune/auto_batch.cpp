@@ -110,7 +110,7 @@ const StepsToResult& row_of(const Curve& curve, const std::string& folder, int64
     if (row.batch_size == batch_size) return row;
     reached.push_back(std::to_string(row.batch_size));
   }
-  fail(ErrorCode::kBadInput, name_settings("--study "), folder, ": batch size ", batch_size, " is none of those that reached ", curve.goal,
+  fail(ErrorCode::kBadInput, name_settings("--study "), folder, ": batch size ", batch_size, " is not among those that reached ", curve.goal,
        " there (", reached.empty() ? "none did" : join(reached, " "), "); take one of them, or auto");
 }
 
@@ -216,7 +216,7 @@ StudySpec read_study_spec(const std::string& folder) {
     fail(ErrorCode::kBadInput, name_settings("--study "), folder, ": the noisy quadratic has no model that `train` could train");
   if (spec.train_samples > 0)
     fail(ErrorCode::kBadInput, name_settings("--study "), folder, ": made with the first ", spec.train_samples,
-         name_settings(" samples of its data, which `train` can not do; leave --study out"));
+         name_settings(" samples of its data, which `train` cannot do; leave --study out"));
   for (const BatchSpec& batch : spec.batches)
     for (const study::Metaparameter& parameter : batch.space)
       if (parameter.name == "average_decay")

@@ -126,8 +126,12 @@ bool is_refused(const Config& changed) {
 }
 
 /// What a plan is asked: the least step time, or with a goal the least time to it.
-SearchRequest request_for(const Config& config, const ModelProfile& profile, const DataSet& data, const AutoGoal* goal) {
+SearchRequest request_for(const Config& config, const ModelProfile& profile, const DataSet& data, const KnownBefore& known,
+                          const AutoGoal* goal, int num_runners_up) {
   SearchRequest request = measured_request(config, profile);
+  request.problem.intervals = kept_intervals(known.calibration_file, profile);
+  request.num_runners_up = num_runners_up;
+  request.search_seconds = 5;
   if (!goal) return request;
   request.objective = Objective::kTimeToGoal;
   request.steps_curve = goal->curve.useful_points();
@@ -205,6 +209,15 @@ AutoLayout plain(const Config& config, const AutoGoal* goal, const std::string& 
   return out;
 }
 
+/// The choice that won its trials, or the best forecast where none were run; adds the sentence on the trials.
+const Choice& winner_or_first(const std::vector<Choice>& choices, const std::vector<Choice>& close, const std::vector<double>& seconds,
+                              std::vector<std::string>& sentences) {
+  if (seconds.empty()) return close.empty() ? choices.front() : close.front();
+  const Winner won = winner_of(close, seconds);
+  sentences.push_back(won.sentence);
+  return close[won.index];
+}
+
 std::string machines_sentence(const MachineAnswer& found) {
   std::vector<std::string> parts;
   for (const MachineAnswer::Tried& tried : found.tried) {
@@ -258,11 +271,7 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
     return plain(config, goal, "the model's layers could not be measured one by one (the line above says why)");
   }
   const double measured = steady_seconds(), seconds = known.profile ? known.measured_seconds : measured - start;
-  SearchRequest request = request_for(config, profile, data, goal);
-  request.problem.intervals = kept_intervals(known.calibration_file, profile);
-  request.num_runners_up = 12;
-  request.search_seconds = 5;
-  const MachineAnswer found = search_machines(request, most, nullptr, nullptr);
+  const MachineAnswer found = search_machines(request_for(config, profile, data, known, goal, 12), most, nullptr, nullptr);
   std::vector<Choice> choices = candidates(config, found, goal);
   std::vector<std::string> sentences = {concat(seconds == 0 ? "measured before" : "measured in " + human_seconds(seconds), ", planned in ",
                                                human_seconds(steady_seconds() - measured), "; ", machines_sentence(found))};
@@ -272,9 +281,8 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
     return out;
   }
   std::vector<Choice> close = worth_trying(choices);
-  size_t winner = 0;
+  std::vector<double> tried;
   if (close.size() > 1) {
-    std::vector<double> tried;
     const auto try_out = [&](const Choice& one) {
       tried.push_back(tried_seconds(with_plan(config, one.request.problem.profile, one.plan, goal), data));
     };
@@ -283,11 +291,8 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
       close.push_back(*other);
       try_out(close.back());
     }
-    const Winner won = winner_of(close, tried);
-    winner = won.index;
-    sentences.push_back(won.sentence);
   }
-  const Choice& chosen = close.empty() ? choices.front() : close[winner];
+  const Choice& chosen = winner_or_first(choices, close, tried, sentences);
   const int ranks = layout_of(profile, chosen.plan).num_ranks();
   sentences.push_back(concat("layout ", text_of(chosen), ", ", ranks, " of ", most, most == 1 ? " worker" : " workers",
                              ranks < most ? ": more are not faster" : ""));
@@ -337,10 +342,7 @@ struct Planned {
 
 Planned plans_of_all_ranks(const Config& config, const ModelProfile& profile, const DataSet& data, int num_ranks, const KnownBefore& known,
                            const AutoGoal* goal) {
-  SearchRequest request = request_for(config, profile, data, goal);
-  request.problem.intervals = kept_intervals(known.calibration_file, profile);
-  request.num_runners_up = 20;
-  request.search_seconds = 5;
+  SearchRequest request = request_for(config, profile, data, known, goal, 20);
   Planned out{.found = search_machines(request, num_ranks, nullptr, nullptr)};
   out.of_all = candidates(config, out.found, goal);
   if (!out.of_all.empty()) {
@@ -380,13 +382,7 @@ AutoLayout choose_layout_together(const Config& config, const DataSet& data, con
   if (trials.size() > 1)
     for (const Json& trial : trials) tried.push_back(tried_seconds_together(with_wire(config, trial, world, goal), data, world, group));
   const Json chosen = from_first(world, group, "the layout", [&] {
-    size_t winner = 0;
-    if (!tried.empty()) {
-      const Winner won = winner_of(close, tried);
-      winner = won.index;
-      planned.sentences.push_back(won.sentence);
-    }
-    const Choice& choice = close.empty() ? planned.of_all.front() : close[winner];
+    const Choice& choice = winner_or_first(planned.of_all, close, tried, planned.sentences);
     planned.sentences.push_back(concat("layout ", text_of(choice), ", forecast ", human_seconds(choice.plan.forecast.step_seconds)));
     const AutoLayout done = finish(config, planned.found, choice, goal, planned.sentences);
     Json out = wire_of(done.config);

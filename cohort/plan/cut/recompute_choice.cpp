@@ -186,7 +186,7 @@ void check_options(const Profile& profile, const RecomputeOptions& options) {
   check_profile(profile);
   const int num_layers = static_cast<int>(profile.layers.size());
   if (options.first_layer < 0 || options.first_layer >= options.end_layer || options.end_layer > num_layers)
-    fail(ErrorCode::kBadInput, "recompute: layers ", options.first_layer, " to ", options.end_layer, " are no stage of ", num_layers,
+    fail(ErrorCode::kBadInput, "recompute: layers ", options.first_layer, " to ", options.end_layer, " are not a stage of ", num_layers,
          " layers");
   if (options.kept_micro_batches < 0 || options.memory_bytes < 0 || !(options.optimizer_bytes_factor >= 0))
     fail(ErrorCode::kBadInput, "recompute: ", options.kept_micro_batches, " micro-batches, ", options.memory_bytes,

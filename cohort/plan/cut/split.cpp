@@ -372,7 +372,7 @@ std::vector<int> improve_split(int num_layers, const std::vector<std::vector<int
   if (starts.empty()) fail(ErrorCode::kBadInput, "improve_split: no cut to start from");
   for (const std::vector<int>& start : starts)
     if (!is_cut(start, num_layers) || start.size() != starts.front().size())
-      fail(ErrorCode::kBadInput, "improve_split: a start is no cut of ", num_layers, " layers into ", starts.front().size(), " stages");
+      fail(ErrorCode::kBadInput, "improve_split: invalid start: not a cut of ", num_layers, " layers into ", starts.front().size(), " stages");
   Best best;
   if (num_cuts(num_layers, static_cast<int>(starts.front().size())) > kMostCuts) {
     for (const std::vector<int>& start : starts) descend(num_layers, start, seconds, best);

@@ -63,7 +63,7 @@ DataShape shape_of(const std::string& data, bool is_text, int64_t context, int64
     if (is_scores ? !number || *number < 1
                   : !words[i].starts_with("samples=") && !words[i].starts_with("noise=") && !words[i].starts_with("seed="))
       fail(ErrorCode::kBadInput, name_settings("--data "), data, ": '", words[i],
-           "' is none of classes=N, labels=N, samples=N, noise=X, seed=N");
+           "' is unknown; expected classes=N, labels=N, samples=N, noise=X, seed=N");
     if (is_scores) shape.num_classes = *number;
     shape.labels = shape.labels || is_labels;
   }
@@ -179,7 +179,7 @@ class ShapeCosts {
 std::vector<int> degrees_of(const AnalyticOptions& options, const Cluster& cluster, const ShapeGraph& graph) {
   std::vector<int> degrees = options.tensor_degrees;
   for (const int degree : degrees)
-    if (degree < 1) fail(ErrorCode::kBadInput, "a tensor degree of ", degree, " is none; expected 1 or more");
+    if (degree < 1) fail(ErrorCode::kBadInput, "invalid tensor degree: ", degree, "; expected 1 or more");
   int largest = 1;
   for (const HostGroup& group : cluster.hosts) largest = std::max(largest, group.devices_per_host);
   if (degrees.empty())
@@ -209,7 +209,7 @@ std::vector<int64_t> sizes_of(const AnalyticOptions& options) {
   if (sizes.empty())
     for (int64_t size = 1; size <= 256; size *= 2) sizes.push_back(size);
   for (const int64_t size : sizes)
-    if (size < 1) fail(ErrorCode::kBadInput, "a micro-batch of ", size, " samples is none; expected 1 or more");
+    if (size < 1) fail(ErrorCode::kBadInput, "invalid micro-batch: ", size, " samples; expected 1 or more");
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;

@@ -150,7 +150,7 @@ std::string read_end(const std::string& path, bool& is_cut) {
   const UniqueDescriptor file = open_file(path, O_RDONLY | O_NONBLOCK);
   struct stat status{};
   if (::fstat(file.get(), &status) < 0) fail_errno(ErrorCode::kBadInput, "stat", path, errno);
-  if (!S_ISREG(status.st_mode)) fail(ErrorCode::kBadInput, path, " is no regular file");
+  if (!S_ISREG(status.st_mode)) fail(ErrorCode::kBadInput, path, " is not a regular file");
   is_cut = status.st_size > kMostBytes;
   std::string text(static_cast<size_t>(is_cut ? kMostBytes : int64_t{status.st_size}), '\0');
   const off_t first = status.st_size - static_cast<off_t>(text.size());
@@ -167,7 +167,7 @@ std::string read_end(const std::string& path, bool& is_cut) {
 
 double positive(const JsonLine& line, const char* key) {
   const double value = line.number(key);
-  if (!(value > 0) || !std::isfinite(value)) fail(ErrorCode::kBadInput, line.where(), ": '", key, "' is no number above 0");
+  if (!(value > 0) || !std::isfinite(value)) fail(ErrorCode::kBadInput, line.where(), ": '", key, "' is not a number above 0");
   return value;
 }
 
@@ -268,7 +268,7 @@ void check_calibration_option(const std::string& option) {
   try {
     if (std::error_code ignored; !std::filesystem::exists(option, ignored)) return;  // What cannot be written is said when it is to be.
     const KeptErrors kept = read_calibration(option);
-    if (kept.errors.empty() && !kept.damaged.empty()) fail(ErrorCode::kBadInput, "no calibration file: ", kept.damaged);
+    if (kept.errors.empty() && !kept.damaged.empty()) fail(ErrorCode::kBadInput, "invalid calibration file: ", kept.damaged);
   } catch (const Error& error) {
     fail(ErrorCode::kBadInput, "--calibration ", option, ": ", error.what(), "; name another file, or none");
   }

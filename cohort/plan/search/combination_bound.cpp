@@ -158,15 +158,14 @@ BoundTable::BoundTable(const SearchSpace& space, CostTable& costs)
 
 double BoundTable::least_seconds_a_sample(const Degrees& degrees) {
   const PlanProblem& problem = space_.request().problem;
-  const std::vector<int> kinds = space_.kinds(degrees.dp * degrees.tp * degrees.pp);
+  const std::vector<int> kinds = space_.kinds(degrees.num_ranks());
   const auto [found, is_new] = a_sample_.try_emplace({degrees.precision, degrees.tp, kinds.size()}, 0.0);
   if (!is_new) return found->second;
   int64_t most = 1;
   for (const GoalSteps& point : space_.batches()) most = std::max(most, point.batch_size);
   std::vector<double> least(static_cast<size_t>(space_.num_layers()), std::numeric_limits<double>::infinity());
   for (const int kind : kinds) {
-    ProfileKey key{problem.cluster.devices[static_cast<size_t>(kind)].name, space_.precisions()[static_cast<size_t>(degrees.precision)],
-                   degrees.tp, 1};
+    ProfileKey key{problem.cluster.devices[static_cast<size_t>(kind)].name, space_.precision(degrees), degrees.tp, 1};
     std::set<int64_t> sizes = {1, most};
     for (const int64_t size : measured_micro_batches(problem.profile, key)) sizes.insert(size);
     for (const int64_t size : sizes) {
@@ -182,7 +181,7 @@ double BoundTable::least_seconds_a_sample(const Degrees& degrees) {
 }
 
 TimeBound BoundTable::of_degrees(const Degrees& degrees) {
-  const int64_t batch = space_.batches()[static_cast<size_t>(degrees.batch)].batch_size;
+  const int64_t batch = space_.batch_size(degrees);
   double samples = std::ceil(static_cast<double>(batch) / degrees.dp);
   // Shares are rounded to whole samples, so that the rank with the mean or more may have a third less.
   if (degrees.pp == 1 && degrees.tp == 1 && (space_.is_given("shares") || space_.kinds(degrees.dp).size() > 1))
@@ -194,7 +193,7 @@ TimeBound BoundTable::of_degrees(const Degrees& degrees) {
 }
 
 double BoundTable::flush_bound(const LayerCosts& costs, int64_t micro_batch, const Degrees& degrees, int micro_batches, bool is_split) {
-  const size_t kinds = space_.kinds(degrees.dp * degrees.tp * degrees.pp).size();
+  const size_t kinds = space_.kinds(degrees.num_ranks()).size();
   const auto [found, is_new] =
       flush_.try_emplace({degrees.precision, degrees.tp, degrees.pp, micro_batches, micro_batch, kinds, is_split}, 0.0);
   if (!is_new) return found->second;
@@ -237,12 +236,11 @@ double BoundTable::flush_bound(const LayerCosts& costs, int64_t micro_batch, con
 
 TimeBound BoundTable::of_combination(const Combination& combination, bool with_flush) {
   const Degrees& degrees = combination.degrees;
-  const std::vector<int> kinds = space_.kinds(degrees.dp * degrees.tp * degrees.pp);
+  const std::vector<int> kinds = space_.kinds(degrees.num_ranks());
   TimeBound bound = of_degrees(degrees);
-  if (is_too_large(combination)) return {std::numeric_limits<double>::infinity(), "memory"};
+  if (memory_bytes(combination) > most_memory(degrees.num_ranks())) return {std::numeric_limits<double>::infinity(), "memory"};
   if (combination.has_shares || space_.is_given("shares")) return bound;  // Ranks have pieces of several sizes.
-  const LayerCosts& costs =
-      costs_.least(space_.precisions()[static_cast<size_t>(degrees.precision)], degrees.tp, combination.micro_batch, kinds);
+  const LayerCosts& costs = costs_.least(space_.precision(degrees), degrees.tp, combination.micro_batch, kinds);
   const double times = combination.accumulate;
   const double after = degrees.pp == 1 ? after_pipeline(degrees, combination.zero, costs.forward_seconds,
                                                         costs.seconds() - costs.forward_seconds, combination.accumulate)
@@ -255,7 +253,7 @@ TimeBound BoundTable::of_combination(const Combination& combination, bool with_f
     raise(costs.seconds(), "area");
     return bound;
   }
-  const std::string& schedule = space_.schedules()[static_cast<size_t>(combination.schedule)];
+  const std::string& schedule = space_.schedule(combination);
   const bool is_split = splits_backward(schedule);
   raise(combination.micro_batches * costs.seconds() / degrees.pp, "area");
   raise(is_split ? costs.longest_split : costs.longest_whole, "critical path");
@@ -314,11 +312,6 @@ double BoundTable::most_memory(int num_ranks) const {
   return static_cast<double>(problem.memory_limit_bytes > 0 ? std::min(most, problem.memory_limit_bytes) : most);
 }
 
-bool BoundTable::is_too_large(const Combination& combination) const {
-  const Degrees& degrees = combination.degrees;
-  return memory_bytes(combination) > most_memory(degrees.dp * degrees.tp * degrees.pp);
-}
-
 double BoundTable::memory_bytes(const Combination& combination) const {
   const PlanProblem& problem = space_.request().problem;
   const Degrees& degrees = combination.degrees;
@@ -335,7 +328,7 @@ double BoundTable::memory_bytes(const Combination& combination) const {
                                               .holds_gradients = degrees.pp > 1,
                                               .has_buckets = degrees.dp > 1});
     int64_t bytes = state.weights + state.gradients + state.optimizer + state.buckets;
-    if (space_.precisions()[static_cast<size_t>(degrees.precision)] != "fp32") bytes += trained / 2;
+    if (space_.precision(degrees) != "fp32") bytes += trained / 2;
     least = std::min(least, static_cast<double>(bytes));
   }
   double reserved = std::numeric_limits<double>::infinity(), overhead = reserved;
@@ -358,22 +351,21 @@ double BoundTable::exchange_estimate(const Degrees& degrees, double computing_se
   if (degrees.dp == 1) return 0;
   const PlanProblem& problem = space_.request().problem;
   const double bytes = 4.0 * num_trained_ / degrees.pp / degrees.tp;
-  const bool leaves = problem.cluster.hosts.front().devices_per_host < degrees.dp * degrees.tp * degrees.pp;
+  const bool leaves = problem.cluster.hosts.front().devices_per_host < degrees.num_ranks();
   const double exchange = exchange_seconds(problem.cluster, Exchange::kAllReduce, degrees.dp, leaves, bytes);
   return (degrees.pp > 1 ? exchange : std::max(0.0, exchange - 0.5 * computing_seconds)) + (zero == 3 ? 0.5 * exchange : 0);
 }
 
 double BoundTable::estimate_bytes(const Combination& combination) {
   const Degrees& degrees = combination.degrees;
-  const LayerCosts& costs = costs_.least(space_.precisions()[static_cast<size_t>(degrees.precision)], degrees.tp, combination.micro_batch,
-                                         space_.kinds(degrees.dp * degrees.tp * degrees.pp));
+  const LayerCosts& costs = costs_.least(space_.precision(degrees), degrees.tp, combination.micro_batch, space_.kinds(degrees.num_ranks()));
   const double kept = degrees.pp == 1 ? 1 : std::min(combination.micro_batches, degrees.pp);
   return memory_bytes(combination) + static_cast<double>(costs.largest_stash) + kept * static_cast<double>(costs.all_outputs) / degrees.pp;
 }
 
 double BoundTable::estimate_bytes(const Degrees& degrees) {
   Combination least{.degrees = degrees, .zero = degrees.dp > 1 ? 3 : 0};
-  const int64_t batch = space_.batches()[static_cast<size_t>(degrees.batch)].batch_size, share = (batch + degrees.dp - 1) / degrees.dp;
+  const int64_t batch = space_.batch_size(degrees), share = (batch + degrees.dp - 1) / degrees.dp;
   const auto pieces = static_cast<int>(std::min<int64_t>(share, 4096));
   (degrees.pp > 1 ? least.micro_batches : least.accumulate) = pieces;
   least.micro_batch = (share + pieces - 1) / pieces;
@@ -381,7 +373,7 @@ double BoundTable::estimate_bytes(const Degrees& degrees) {
 }
 
 double BoundTable::estimate(const Degrees& degrees) {
-  const int64_t batch = space_.batches()[static_cast<size_t>(degrees.batch)].batch_size, share = (batch + degrees.dp - 1) / degrees.dp;
+  const int64_t batch = space_.batch_size(degrees), share = (batch + degrees.dp - 1) / degrees.dp;
   // No more micro-batches than a layout that is forecast may have.
   const int64_t most = degrees.pp > 1 ? static_cast<int64_t>(kMostForecastWork / kActionsOfAPair) / degrees.pp : 4096;
   double least = std::numeric_limits<double>::infinity();
@@ -401,9 +393,8 @@ double BoundTable::estimate(const Combination& combination) {
   const Degrees& degrees = combination.degrees;
   double work = 0, largest = 0, limit = std::numeric_limits<double>::infinity();
   const LayerCosts* slowest = nullptr;
-  for (const int kind : space_.kinds(degrees.dp * degrees.tp * degrees.pp)) {
-    const LayerCosts& costs =
-        costs_.on_device(space_.precisions()[static_cast<size_t>(degrees.precision)], degrees.tp, combination.micro_batch, kind);
+  for (const int kind : space_.kinds(degrees.num_ranks())) {
+    const LayerCosts& costs = costs_.on_device(space_.precision(degrees), degrees.tp, combination.micro_batch, kind);
     if (costs.seconds() > work) slowest = &costs;
     work = std::max(work, costs.seconds());
     largest = std::max(largest, costs.largest);
@@ -412,7 +403,7 @@ double BoundTable::estimate(const Combination& combination) {
   if (problem.memory_limit_bytes > 0) limit = std::min(limit, static_cast<double>(problem.memory_limit_bytes));
   const double p = degrees.pp, m = combination.micro_batches, chunks = space_.stages_per_worker(combination);
   double seconds = work, kept = 1;
-  const std::string& schedule = space_.schedules()[static_cast<size_t>(combination.schedule)];
+  const std::string& schedule = space_.schedule(combination);
   if (degrees.pp > 1) {
     // Stages are whole layers: where they have few, some have one more than others and all wait for those.
     const double stages = p * chunks, layers = space_.num_layers();

@@ -80,7 +80,6 @@ class BoundTable {
   double held_bytes(const Combination& combination) const;
   double exchange_estimate(const Degrees& degrees, double computing_seconds, int zero) const;
   double after_pipeline(const Degrees& degrees, int zero, double forward_seconds, double backward_seconds, int passes) const;
-  bool is_too_large(const Combination& combination) const;
   double most_memory(int num_ranks) const;
   int64_t trained_bytes(int tp) const;
   double least_seconds_a_sample(const Degrees& degrees);

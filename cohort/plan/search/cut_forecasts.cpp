@@ -65,18 +65,18 @@ struct CutForecasts::Setting {
 
 double CutForecasts::work_of(const Combination& combination) const {
   const double pairs = static_cast<double>(combination.micro_batches) * combination.degrees.pp * space_.stages_per_worker(combination);
-  const bool lists = combination.degrees.pp > 1 && space_.schedules()[at(combination.schedule)].starts_with("zb");
+  const bool lists = combination.degrees.pp > 1 && space_.schedule(combination).starts_with("zb");
   return 20 + space_.num_layers() + (combination.degrees.pp > 1 ? kActionsOfAPair * pairs * (lists ? 15 : 1) : 0);
 }
 
 CutForecasts::Setting CutForecasts::setting_of(const Combination& combination) {
   const PlanProblem& problem = space_.request().problem;
   const Degrees& degrees = combination.degrees;
-  const std::string& schedule = space_.schedules()[at(combination.schedule)];
-  const std::string& precision = space_.precisions()[at(degrees.precision)];
+  const std::string& schedule = space_.schedule(combination);
+  const std::string& precision = space_.precision(degrees);
   Setting out{.combination = combination, .candidate = space_.candidate(combination), .point = space_.batches()[at(degrees.batch)]};
   const int p = degrees.pp, chunks = space_.stages_per_worker(combination), n = space_.num_layers();
-  const bool mixed = space_.kinds(degrees.dp * degrees.tp * p).size() > 1;
+  const bool mixed = space_.kinds(degrees.num_ranks()).size() > 1;
   std::vector<const LayerCosts*> of_worker;
   for (int worker = 0; worker < p; ++worker) {
     const LayerCosts* slowest = nullptr;
@@ -311,7 +311,7 @@ std::optional<CutForecasts::Outcome> CutForecasts::by_trying_all(const Combinati
   if (is_cut_given || cuts > kMostCuts || work_of(combination) * cuts > kMostWork) return std::nullopt;
   const Setting setting = setting_of(combination);
   const std::vector<bool>& given = setting.cut.given_recompute;
-  const bool is_list = combination.degrees.pp > 1 && space_.schedules()[at(combination.schedule)].starts_with("zb");
+  const bool is_list = combination.degrees.pp > 1 && space_.schedule(combination).starts_with("zb");
   const double sets = given.empty() ? std::pow(2.0, n) : 1;
   Outcome out{.is_exact = true, .best = kInfinite};
   double work = work_of(combination) * cuts;

@@ -549,4 +549,18 @@ std::optional<PlanAnswer> search_plan_if_any(const SearchRequest& request, const
   }
 }
 
+std::optional<int> least_number(int fails, const std::function<bool(int)>& holds) {
+  constexpr int kMaxDoublings = 6;
+  for (int doubling = 0; doubling < kMaxDoublings; ++doubling, fails *= 2) {
+    if (!holds(2 * fails)) continue;
+    int found = 2 * fails;
+    while (found - fails > 1) {
+      const int middle = fails + (found - fails) / 2;
+      (holds(middle) ? found : fails) = middle;
+    }
+    return found;
+  }
+  return std::nullopt;
+}
+
 }  // namespace cohort

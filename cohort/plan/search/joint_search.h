@@ -75,6 +75,9 @@ PlanAnswer search_plan(const SearchRequest& request, const std::function<void(co
 std::optional<PlanAnswer> search_plan_if_any(const SearchRequest& request, const std::function<void(const SearchProgress&)>& progress,
                                              const std::atomic<bool>* stop);
 
+/// The least number above `fails` for which `holds` is true, found by doubling `fails` up to six times and bisection; nullopt: none.
+std::optional<int> least_number(int fails, const std::function<bool(int)>& holds);
+
 // The search over several machines, such as this host with one rank on all cores, with two ranks on half of the cores each, ...
 
 struct MachineAnswer {

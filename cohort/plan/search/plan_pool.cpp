@@ -1,4 +1,4 @@
-// Plans that were met. The list keeps the best of each kind, at most kMostKept of them; the front keeps those that no other has both less
+// The plans that a search has met. The list keeps the best of each kind, at most kMostKept of them; the front keeps those that no other has both less
 // time and less memory than, time being seconds to the goal where that is asked for, else of a step.
 //
 // Cost: kMostKept + front a plan.
@@ -65,13 +65,13 @@ std::vector<RankedPlan> PlanPool::runners_up(int count) const {
 // Why nothing fits, and what would do.
 //
 //   memory    the peak of the plan that needs the least: with that much a rank, that plan fits.
-//   devices   the same cluster with more hosts of its last kind, twice as many each time until a plan fits, at most kMostDoublings times;
+//   devices   the same cluster with more hosts of its last kind, twice as many each time until a plan fits, six times at most;
 //             then bisection on the number of devices. Every number that is named was found to do.
 //
-// Cost: about 2 x kMostDoublings searches for the least memory, of a fraction of a second each.
+// Cost: about twelve searches for the least memory, of a fraction of a second each.
 namespace {
 
-constexpr int kMostDoublings = 6, kMostDevices = 1 << 14;
+constexpr int kMostDevices = 1 << 14;
 constexpr double kSearchSeconds = 0.3;
 
 std::string constraint(const WorkerForecast& worker) {
@@ -92,19 +92,7 @@ std::optional<int> devices_that_do(const SearchRequest& request, const LeastMemo
     const auto plan = search(larger, kSearchSeconds);
     return plan && plan->forecast.fits;
   };
-  int fails = request.most_workers(), fits = fails;
-  for (int doubling = 0; doubling < kMostDoublings; ++doubling) {
-    if (fits > kMostDevices / 2) return std::nullopt;
-    fits *= 2;
-    if (does(request, fits)) break;
-    fails = fits;
-    if (doubling + 1 == kMostDoublings) return std::nullopt;
-  }
-  while (fits - fails > 1) {
-    const int middle = fails + (fits - fails) / 2;
-    (does(request, middle) ? fits : fails) = middle;
-  }
-  return fits;
+  return least_number(request.most_workers(), [&](int devices) { return devices <= kMostDevices && does(request, devices); });
 }
 
 }  // namespace

@@ -178,7 +178,7 @@ std::string SearchSpace::why_no_layouts() const {
                   " devices there is one: dp is 1");
   std::string why;
   for (const Degrees& degrees : all) {
-    const int64_t batch = batches_[static_cast<size_t>(degrees.batch)].batch_size;
+    const int64_t batch = batch_size(degrees);
     Combination it{.degrees = degrees, .zero = is_given("zero") ? given_.zero : 0};
     if (degrees.pp > 1 && is_given("microbatches")) it.micro_batches = given_.microbatches;
     if (is_given("accumulate")) it.accumulate = given_.accumulate;
@@ -253,10 +253,10 @@ Layout SearchSpace::layout_of(const Combination& combination) const {
   Layout layout = given_;
   layout.dp = degrees.dp, layout.tp = degrees.tp, layout.pp = degrees.pp;
   layout.zero = combination.zero;
-  if (degrees.pp > 1) layout.schedule = schedules_[static_cast<size_t>(combination.schedule)];
+  if (degrees.pp > 1) layout.schedule = schedule(combination);
   layout.microbatches = combination.micro_batches;
   layout.accumulate = combination.accumulate;
-  layout.precision = precisions_[static_cast<size_t>(degrees.precision)];
+  layout.precision = precision(degrees);
   layout.compress = compressions_[static_cast<size_t>(combination.compress)];
   layout.order = orders_[static_cast<size_t>(combination.order)];
   layout.split = "auto";
@@ -296,8 +296,8 @@ std::string SearchSpace::shares_of(int num_ranks, const Degrees& degrees, int64_
   const PlanProblem& problem = request_.problem;
   std::vector<double> speed(problem.cluster.devices.size());
   for (const int kind : kinds(num_ranks)) {
-    const Profile profile = profile_at(problem.profile, {problem.cluster.devices[static_cast<size_t>(kind)].name,
-                                                         precisions_[static_cast<size_t>(degrees.precision)], 1, micro_batch});
+    const Profile profile =
+        profile_at(problem.profile, {problem.cluster.devices[static_cast<size_t>(kind)].name, precision(degrees), 1, micro_batch});
     const double seconds = profile.seconds();
     speed[static_cast<size_t>(kind)] = seconds > 0 ? 1 / seconds : 1;
   }
@@ -305,7 +305,7 @@ std::string SearchSpace::shares_of(int num_ranks, const Degrees& degrees, int64_
   std::vector<double> of_rank;
   for (int rank = 0; rank < num_ranks; ++rank)
     sum += of_rank.emplace_back(speed[static_cast<size_t>(problem.cluster.device_of_rank(rank))]);
-  const int64_t batch = batches_[static_cast<size_t>(degrees.batch)].batch_size;
+  const int64_t batch = batch_size(degrees);
   std::vector<int64_t> samples;
   std::vector<std::pair<double, int>> rests;
   int64_t left = batch;
@@ -332,7 +332,7 @@ void SearchSpace::add_combinations(const Degrees& degrees, std::vector<Combinati
   const PlanProblem& problem = request_.problem;
   const bool is_pipeline = degrees.pp > 1;
   if (is_given("microbatches") && given_.microbatches > 1 && !is_pipeline) return;
-  const int64_t share = rounded_up(batches_[static_cast<size_t>(degrees.batch)].batch_size, degrees.dp);
+  const int64_t share = rounded_up(batch_size(degrees), degrees.dp);
   std::vector<std::pair<int, int>> pieces;  // Micro-batches, accumulate.
   const bool is_free = is_pipeline ? !is_given("microbatches") : !is_given("accumulate");
   const int given_accumulate = is_given("accumulate") ? given_.accumulate : 1;
@@ -352,7 +352,7 @@ void SearchSpace::add_combinations(const Degrees& degrees, std::vector<Combinati
       for (int order = 0; order < (orders_differ ? static_cast<int>(orders_.size()) : 1); ++order)
         for (const auto& [micro_batches, accumulate] : pieces) {
           // A sample for each piece.
-          if (int64_t{micro_batches} * accumulate * degrees.dp > batches_[static_cast<size_t>(degrees.batch)].batch_size) continue;
+          if (int64_t{micro_batches} * accumulate * degrees.dp > batch_size(degrees)) continue;
           if (problem.profile.sample_granularity > 1 && int64_t{micro_batches} * accumulate > 1) continue;
           it.order = order, it.micro_batches = micro_batches, it.accumulate = accumulate;
           it.micro_batch = rounded_up(share, int64_t{micro_batches} * accumulate);

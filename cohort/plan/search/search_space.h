@@ -14,17 +14,19 @@ inline constexpr double kMostForecastWork = 2e5, kActionsOfAPair = 4;
 
 /// What decides the size of the stages and of the samples on a rank: a branch of the search.
 struct Degrees {
-  int precision = 0;  ///< Index in SearchSpace::precisions().
+  int precision = 0;  ///< Index in the precisions of SearchSpace.
   int tp = 1, pp = 1, dp = 1;
   int batch = 0;  ///< Index in SearchSpace::batches().
+
+  int num_ranks() const { return dp * tp * pp; }
 };
 
 /// A layout but for its cut and its recomputed layers.
 struct Combination {
   Degrees degrees;
   int zero = 0;
-  int schedule = 0;  ///< Index in SearchSpace::schedules(); with pp > 1.
-  int order = 0;     ///< Index in SearchSpace::orders().
+  int schedule = 0;  ///< Index in the schedules of SearchSpace; with pp > 1.
+  int order = 0;     ///< Index in the orders of SearchSpace.
   int compress = 0;  ///< Index in SearchSpace::compressions().
   int micro_batches = 1, accumulate = 1;
   bool has_shares = false;  ///< Each rank by the speed of its device.
@@ -41,10 +43,10 @@ class SearchSpace {
   const SearchRequest& request() const { return request_; }
   int num_layers() const { return static_cast<int>(request_.problem.profile.layers.size()); }
   int most_workers() const { return most_workers_; }
-  const std::vector<std::string>& precisions() const { return precisions_; }
-  const std::vector<std::string>& schedules() const { return schedules_; }
-  const std::vector<std::string>& orders() const { return orders_; }
   const std::vector<std::string>& compressions() const { return compressions_; }
+  const std::string& precision(const Degrees& degrees) const { return precisions_[static_cast<size_t>(degrees.precision)]; }
+  const std::string& schedule(const Combination& combination) const { return schedules_[static_cast<size_t>(combination.schedule)]; }
+  int64_t batch_size(const Degrees& degrees) const { return batches_[static_cast<size_t>(degrees.batch)].batch_size; }
   const std::vector<GoalSteps>& batches() const { return batches_; }
   /// Kinds of device among the first `num_ranks` ranks.
   std::vector<int> kinds(int num_ranks) const;
@@ -69,7 +71,6 @@ class SearchSpace {
   Candidate candidate(const Combination& combination) const;
   /// The inverse of candidate().
   Combination combination_of(const RankedPlan& plan) const;
-  int64_t global_batch(const Combination& combination) const { return batches_[combination.degrees.batch].batch_size; }
   /// Stages of the schedule on each worker.
   int stages_per_worker(const Combination& combination) const;
 
