@@ -1,4 +1,4 @@
-// A plan for people: why this one, what another cluster would change, what its workers do, the table.
+// Explains a plan: the reasons, the effect of changes of the cluster, the utilisation and the table.
 #include "cohort/plan/explain.h"
 
 #include <algorithm>
@@ -77,7 +77,7 @@ std::string why_not(const SearchRequest& request, const PlanAnswer& answer, cons
   if (slower <= kNoiseFloor)
     return concat("tied with ", name, ": ", percent(slower), " behind, less than two measurements of one plan differ (",
                   percent(kNoiseFloor), ")", memory);
-  // Of one batch both need the same steps, known or not.
+  // With the same batch both need the same number of steps.
   const bool overlaps = to_goal && other.global_batch == best.global_batch ? other.forecast.low_seconds <= best.forecast.high_seconds
                                                                            : other.low <= best.high;
   if (overlaps) return concat("tied with ", name, ": ", percent(slower), " behind, where the intervals of the forecasts overlap", memory);
@@ -89,9 +89,9 @@ std::string objective_text(Objective objective, double value) {
   return concat(human_seconds(value), objective == Objective::kThroughput ? " a sample" : "");
 }
 
-/// Why stages differ in size; empty where devices do not differ in speed.
+/// The reason for stages of different size; empty where devices have the same speed.
 std::string why_stages_differ(const SearchRequest& request, const RankedPlan& plan) {
-  constexpr size_t kMostWorkers = 8;  // The table has them all.
+  constexpr size_t kMostWorkers = 8;  // The table shows all.
   const Layout& layout = plan.candidate.layout;
   if (layout.pp < 2 || !first_devices(request.problem.cluster, layout.num_ranks()).is_mixed()) return "";
   std::vector<std::string> parts;
@@ -161,7 +161,7 @@ std::vector<Change> changes_of(const SearchRequest& request) {
   const std::string where = many_hosts ? "links between hosts" : "links inside of the host";
   if (cluster.num_devices() > 1) {
     if (many_hosts) add(where + " at 10 Gbit/s", [&](SearchRequest& r) { set_links(links_of(r), 1.25e9); });
-    if (limited) {  // Half of no limit is none.
+    if (limited) {  // An unlimited rate cannot be halved.
       add(where + " at half their rate", [&](SearchRequest& r) { scale_links(links_of(r), 0.5); });
       add(where + " at twice their rate", [&](SearchRequest& r) { scale_links(links_of(r), 2); });
     }
@@ -169,7 +169,7 @@ std::vector<Change> changes_of(const SearchRequest& request) {
   add("2 GiB more memory a device", [](SearchRequest& r) { scale_memory(r.problem, 1, 2 * kGiB); });
   add("twice the memory", [](SearchRequest& r) { scale_memory(r.problem, 2, 0); });
   const int devices = std::min(request.most_workers(), cluster.num_devices());
-  // Where each number of workers was measured, the fewer have a machine of their own.
+  // A measured profile has a separate machine for fewer workers.
   if (devices / 2 >= request.least_workers) add("half the devices", [&](SearchRequest& r) { r.num_workers = devices / 2; });
   add("twice the devices", [&](SearchRequest& r) {
     if (2 * devices > cluster.num_devices())
@@ -179,7 +179,7 @@ std::vector<Change> changes_of(const SearchRequest& request) {
   return changes;
 }
 
-/// The plan as it is, on the changed cluster; none where it does not run or fit there.
+/// The unchanged plan on the changed cluster; nothing where it does not run or fit.
 std::optional<RankedPlan> same_plan(const SearchRequest& changed, const RankedPlan& plan) {
   if (plan.candidate.layout.num_ranks() > std::min(changed.most_workers(), changed.problem.cluster.num_devices())) return std::nullopt;
   PlanProblem problem = changed.problem;
@@ -212,9 +212,9 @@ std::vector<WhatIf> what_if(const SearchRequest& request, const PlanAnswer& answ
             if (look) look();
           },
           stop);
-      if (stop && *stop) break;  // Half a search would say that the change makes things worse.
+      if (stop && *stop) break;  // An interrupted search would understate the change.
       one.best = other.best;
-      // This search had less time: where its plan is not clearly better than the one that is there, nothing changes.
+      // This search had less time, so the existing plan is kept unless the new one is clearly better.
       if (const auto same = same_plan(change.request, answer.best); same && same->objective <= other.best.objective * (1 + kNoiseFloor))
         one.best = *same;
       one.gain = 1 - one.best.objective / answer.best.objective;
@@ -224,7 +224,7 @@ std::vector<WhatIf> what_if(const SearchRequest& request, const PlanAnswer& answ
       one.sentence = concat(change.name, ": ", layout == now ? "the same plan" : layout, ", ",
                             objective_text(request.objective, one.best.objective), ", ", difference);
     } catch (const Error& error) {
-      // Keys that were given can ask for more devices than the half of them; the plan itself is not lost by that.
+      // Given keys may need more devices than half of them.
       if (error.code() != ErrorCode::kInfeasible && error.code() != ErrorCode::kBadInput) throw;
       if (stop && *stop) break;
       one.feasible = false;
@@ -253,7 +253,7 @@ Utilisation utilisation_of(const SearchRequest& request, const RankedPlan& plan)
   if (plan.candidate.layout.pp == 1) return out;
   PlanProblem problem = request.problem;
   problem.global_batch = plan.global_batch;
-  // The same cut and the same workers, but the whole batch goes through it at once, so that one of them works at a time.
+  // The same cut and workers with a single micro-batch, so that one worker computes at a time.
   Candidate naive = plan.candidate;
   naive.layout.schedule = "gpipe";
   naive.layout.microbatches = 1;
@@ -286,7 +286,7 @@ std::string layers_text(const ModelProfile& profile, const std::vector<int>& lay
   return join(names, " | ");
 }
 
-/// Where ranks have devices of several kinds: how many have which, for a row has room for one.
+/// Counts the ranks by kind of device, where there are several; a row of the table names one only.
 std::string kinds_text(const Cluster& cluster, int num_ranks) {
   std::vector<int> ranks_of_kind(cluster.devices.size(), 0);
   for (int rank = 0; rank < num_ranks; ++rank) ++ranks_of_kind[static_cast<size_t>(cluster.device_of_rank(rank))];
@@ -339,11 +339,11 @@ std::string plan_table(const SearchRequest& request, const PlanAnswer& answer) {
   return out;
 }
 
-// Devices that are not equally fast.
+// Devices of different speed.
 
 namespace {
 
-/// Forward and backward of one rank's part of a step, layer by layer as the forecast has them.
+/// Forward and backward of one rank's share of a step, summed over the layers as in the forecast.
 double compute_seconds(const PlanProblem& problem, const Layout& layout, int rank, double share) {
   const int micro_steps = std::max(1, layout.accumulate);
   const DeviceKind& device = problem.cluster.devices[static_cast<size_t>(problem.cluster.device_of_rank(rank))];

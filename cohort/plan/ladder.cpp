@@ -1,17 +1,15 @@
 // The fallback options (--ladder): from what was asked for to what trains, one after the other.
 //
 //   1. The base is the layout that was typed, or plain data parallelism over all workers: nothing divided, recomputed or accumulated.
-//   2. Each option frees or sets one kind of choice (keys of SearchRequest::fixed) and leaves the rest as it is. Where that alone does not
-//      fit, it is tried with accumulation too: what `options` then says.
-//   3. An option is searched twice: for the least memory with all limits lifted, which says how far away it is; and, where that fits, for
-//   the
-//      objective within the limits.
-//   4. A smaller batch and more workers by bisection; each number that is named was found to do.
-//   5. What "fits" leaves kMargin of the limit free.
-//   6. Other inputs and models by the profiles of LadderSources.
+//   2. Each option frees or sets one kind of choice (keys of SearchRequest::fixed) and leaves the rest. Where that alone does not fit, it
+//      is also tried with accumulation; `options` then says so.
+//   3. An option is searched for the least memory without limits, which shows how much is missing, and, where that fits, for the objective
+//      within the limits. A plan that fits leaves kMargin of the limit free.
+//   4. A smaller batch and more workers are found by bisection over searches, so each reported number fits.
+//   5. Other inputs and models come from the profiles of LadderSources.
 //
-// Cost: about 12 x 2 searches of at most kSearchSeconds, milliseconds for a model of a dozen layers on a host. Source: ours; the order is
-// that in which people try (docs/guide/planning.md).
+// Cost: about 24 searches of at most kSearchSeconds, milliseconds each for a model of a dozen layers. The order is that of
+// docs/guide/planning.md.
 #include "cohort/plan/ladder.h"
 
 #include <algorithm>
@@ -32,7 +30,7 @@ namespace {
 
 constexpr const char* kAll = "all of these";
 constexpr double kSearchSeconds = 0.4;
-// Of 44 trainings of two steps of five models none had more than its forecast (0.80 to 0.99 of it): the rest is for other models.
+// In 44 short trainings of five models the peak was 0.80 to 0.99 of the forecast; the margin is for other models.
 constexpr double kMargin = 0.03;
 constexpr const char* kSmallerBatch = "smaller batch";
 constexpr const char* kMoreWorkers = "more workers";
@@ -284,7 +282,7 @@ class LadderSearch {
     SearchRequest request = with(base_);
     const int64_t now = request.problem.global_batch, found = largest_batch(request, now);
     if (found == 0 || found == now) return none;
-    // Equal shares, as long as there is one for each.
+    // Rounded to equal shares where each replica gets a sample.
     const int64_t dp = std::max<int64_t>(1, parse_integer(base_.at("dp")).value_or(1));
     request.problem.global_batch = found >= dp ? found / dp * dp : found;
     Rung out = judge(kSmallerBatch, request);
@@ -333,7 +331,7 @@ class LadderSearch {
           return last;
         }
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::kBadInput) throw;  // A size that the model cannot have.
+        if (error.code() != ErrorCode::kBadInput) throw;  // An invalid size of the model.
       }
     }
     return last;

@@ -1,8 +1,8 @@
 // Profiles for the last fallback options: shorter inputs and smaller models.
 //
-// From shapes (analytic_profile.h), for built-in models. What was measured is scaled: each cost of a layer by what shapes say of it with
-// the other inputs over what they say as it is; where the layers are others (fewer of them), shapes alone, with all seconds scaled by what
-// was measured over what shapes say of the model as it is. Source: ours.
+// Built-in models have profiles from shapes (analytic_profile.h). A measured profile is scaled: each cost of a layer by the ratio that
+// shapes predict for the other inputs; where the layers differ, shapes are used with all seconds scaled by measured / predicted seconds of
+// the unchanged model.
 
 #include "cohort/plan/ladder.h"
 
@@ -28,7 +28,7 @@ constexpr int64_t kLeastContext = 4, kLeastSide = 8;
 struct Size {
   const char* key;
   double usual;
-  double least;  ///< Below 1: any number; else whole ones.
+  double least;  ///< Below 1: any number; otherwise integers.
 };
 const std::map<std::string, std::vector<Size>>& sizes_of_models() {
   static const std::map<std::string, std::vector<Size>> kSizes = {

@@ -1,4 +1,4 @@
-// plan.json: written, and its forecast read back.
+// Writes plan.json and reads its forecast.
 #include "cohort/plan/plan.h"
 
 #include <algorithm>
@@ -76,7 +76,7 @@ Layout layout_of(const ModelProfile& profile, const RankedPlan& plan) {
   const StageAssignment& stages = plan.candidate.stages;
   layout.split = cuts_of(layout, stages);
   if (!layout.split.empty()) return layout;
-  layout.split = "auto";  // The stages say where to cut.
+  layout.split = "auto";  // `stages` name the cut.
   const std::vector<int> degrees = layout.data_degrees();
   std::vector<LayoutStage> named(stages.worker_of_stage.size());
   for (size_t stage = 0; stage < named.size(); ++stage) {

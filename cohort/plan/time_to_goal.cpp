@@ -1,14 +1,11 @@
 // The time to a goal by number of workers.
 //
-//   1. All workers that there may be: half of the time, and what Ctrl-C must not lose.
-//   2. Half as many, a quarter, ..., 1, and plain data parallelism over all: each gets its part of the time that is left, so that one that
-//      ends early leaves more to the others.
-//   3. Rows rise: a plan for fewer workers is one for more, so where a search that was cut short found a worse one the better one is taken,
-//      for the answer too.
+//   1. The most workers allowed: half of the time, first so that Ctrl-C does not lose it.
+//   2. A half, a quarter, ..., 1 of the workers, and plain data parallelism over all: each gets an equal share of the time that is left.
+//   3. A plan for fewer workers is also one for more, so it replaces a worse plan of an interrupted search, in the answer too.
 //
-// Plain data parallelism has dp over all workers, no ZeRO, no recompute, the precision of the answer, and chooses its batch by itself.
-// Where no batch that the curve offers has a sample for each worker, those past the flat point are offered to it: that is what it would
-// take.
+// Plain data parallelism has dp over all workers, no ZeRO, no recompute, the precision of the answer and its own best batch. Where no
+// batch of the curve has a sample for each worker, it may use batches past the flat point.
 //
 // Cost: 2 + log2(workers) searches within one search's time.
 #include "cohort/plan/time_to_goal.h"
@@ -31,15 +28,15 @@ using Progress = std::function<void(const SearchProgress&)>;
 
 constexpr double kShareOfAll = 0.5;
 
-/// Nothing where no plan was found.
+/// search_plan_if_any() with a limit of time.
 std::optional<PlanAnswer> try_search(SearchRequest request, double seconds, const Progress& progress, const std::atomic<bool>* stop) {
   if (stop && stop->load()) return std::nullopt;
   request.search_seconds = std::max(0.01, seconds);
   request.says_what_would_fit = false;
-  return search_plan_if_any(request, progress, stop);  // Keys that are given may need more workers than these.
+  return search_plan_if_any(request, progress, stop);  // Given keys may need more workers.
 }
 
-/// Nothing where keys that are given say otherwise.
+/// The request for plain data parallelism; nothing where given keys contradict it.
 std::optional<SearchRequest> plain_request(const SearchRequest& request, const std::vector<GoalSteps>& every_point, int workers,
                                            const RankedPlan& best) {
   SearchRequest plain = request;
@@ -70,12 +67,12 @@ void find_plain(const SearchRequest& request, const std::vector<GoalSteps>& ever
   if (!plain || (stop && stop->load())) return;
   const double start = steady_seconds();
   const auto found = try_search(*plain, seconds, progress, stop);
-  if (!found && steady_seconds() - start >= 0.9 * seconds) return;  // Time was up: nothing is claimed.
+  if (!found && steady_seconds() - start >= 0.9 * seconds) return;  // Out of time: unknown.
   goal.plain_workers = workers;
   if (found) goal.plain = found->best;
 }
 
-/// A plan for fewer workers is one for more.
+/// A plan for fewer workers is also one for more.
 void take_better_of_fewer(std::vector<GoalRow>& rows) {
   for (size_t i = 1; i < rows.size(); ++i)
     if (rows[i - 1].plan && rows[i].plan && rows[i - 1].plan->objective < rows[i].plan->objective) rows[i].plan = rows[i - 1].plan;
@@ -151,7 +148,7 @@ const GoalRow* row_of(const TimeToGoal& goal, int num_workers) {
   return nullptr;
 }
 
-/// What is saved above and below the knee.
+/// The savings up to the knee and beyond.
 std::string knee_sentence(const TimeToGoal& goal) {
   const GoalRow *knee = row_of(goal, goal.num_worth_having), *last = nullptr;
   for (const GoalRow& row : goal.rows)

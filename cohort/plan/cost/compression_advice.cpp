@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kWorthwhile = 0.95;  // Share of the step now; a smaller gain is not worth the loss.
 
-/// Whether it rounds every gradient a little, rather than leaving most of them for later steps.
+/// Whether it rounds every gradient slightly, instead of delaying most of them.
 bool is_mild(const std::string& compress) { return compress == "fp16" || compress == "bf16" || compress == "int8"; }
 
 std::string human_bits(double bytes_per_second) {

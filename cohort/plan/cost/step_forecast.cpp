@@ -4,11 +4,11 @@
 //      its output in forward and a gradient of that size in backward; a recomputed layer runs its forward, exchanges inside, once more in
 //      the input part of its backward.
 //   2. One worker: a step is m x a micro-batches, one after the other. Several: the schedule that ranks would execute is simulated with
-//      these costs, hand-overs inside or between hosts; a times. Long schedules repeat themselves: beyond kSimulated actions two shorter
-//      ones are simulated and the difference continued.
+//      these costs, with transfers inside or between hosts, a times. Beyond kSimulated actions two shorter
+//      schedules are simulated and extrapolated, because a steady pipeline is periodic.
 //   3. Gradients and weights over the data axis, and the update: exchange_forecast.cpp.
-//   4. Bytes: memory.cpp for weights, gradients and optimizer; the stash of the schedule, walked action by action; a copy of the weights in
-//      half precision while a step runs; then the allocator's share.
+//   4. Bytes: memory.cpp for weights, gradients and optimizer; the stash of the schedule, action by action; a copy of the weights in
+//      half precision during a step; the overhead of the allocator.
 //
 // A step ends with its slowest worker. Cost: O(layers + edges) and the simulation, which is linear in its actions.
 // Not modelled: links that several exchanges share at once, seconds of evaluation, reading of data.
@@ -31,7 +31,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kSimulated = 1 << 16;  // Computing actions.
+constexpr int64_t kSimulated = 1 << 16;  // Compute actions.
 
 int num_micro_steps(const Layout& layout) { return std::max(1, layout.accumulate); }
 

@@ -1,4 +1,4 @@
-// Branches on ranks.
+// Places parallel branches on ranks.
 //
 // Steps:
 //   1. Layers that can only run one after the other (the only reader of an only input) become one segment: the nodes of what follows.
@@ -33,16 +33,16 @@ struct Edge {
   double seconds;  // Transfer between ranks.
 };
 
-/// One way through the graph: forward, or backward with all edges turned round.
+/// One pass through the graph: forward, or backward with all edges reversed.
 struct Pass {
   std::vector<double> seconds;            // Seconds per node.
-  std::vector<std::vector<Edge>> before;  // What a node waits for.
+  std::vector<std::vector<Edge>> before;  // Inputs of a node.
   std::vector<double> way;                // Longest path from the start of a node to the end, on one rank.
   std::vector<int> order;                 // Sorted by longest path; nodes come after their inputs.
 
   explicit Pass(int num_nodes) : seconds(num_nodes), before(num_nodes), way(num_nodes) {}
 
-  /// After the above are filled; `topological` orders the nodes.
+  /// Called after the members above are filled; `topological` orders the nodes.
   void find_order(const std::vector<int>& topological) {
     way = seconds;
     for (auto node = topological.rbegin(); node != topological.rend(); ++node)
@@ -72,7 +72,7 @@ struct Pass {
 struct Graph {
   Pass forward, backward;
 
-  /// `node_of`: of each layer. Nodes are numbered so that values flow upward.
+  /// `node_of` is the node of each layer. Values flow to higher node numbers.
   Graph(const Profile& profile, const std::vector<int>& node_of, int num_nodes) : forward(num_nodes), backward(num_nodes) {
     for (size_t layer = 0; layer < node_of.size(); ++layer) {
       const LayerProfile& cost = profile.layers[layer];
@@ -138,7 +138,7 @@ class PlacementSearch {
  private:
   bool take_if_better(const std::vector<int>& ranks) {
     const double seconds = graph_.run(ranks, num_ranks_);
-    if (seconds >= best_seconds_ * (1 - 1e-12)) return false;  // A gain that is rounding is none.
+    if (seconds >= best_seconds_ * (1 - 1e-12)) return false;  // A smaller gain is rounding.
     best_seconds_ = seconds;
     best_ = ranks;
     return true;
@@ -207,7 +207,7 @@ class PlacementSearch {
   const double backward_critical_;
 };
 
-/// Ranks in order of first use.
+/// Renumbers ranks in order of first use.
 void renumber(std::vector<int>& ranks) {
   std::map<int, int> names;
   for (int& rank : ranks) rank = names.emplace(rank, static_cast<int>(names.size())).first->second;

@@ -42,7 +42,7 @@ int highest_node(const Words& set) {
   return -1;
 }
 
-/// Takes nodes one by one; `choose` gives the place in `ready`, the nodes that can come next in the order in which they became so.
+/// A topological order: `choose` returns an index in `ready`, the nodes whose inputs are done, in the order in which they became ready.
 template <typename Choose>
 std::vector<int> linear_order(const Dag& dag, const Choose& choose) {
   std::vector<int> missing, ready, order;
@@ -63,7 +63,7 @@ std::vector<int> linear_order(const Dag& dag, const Choose& choose) {
 
 std::ptrdiff_t lowest(const std::vector<int>& ready) { return std::min_element(ready.begin(), ready.end()) - ready.begin(); }
 
-/// Always the node that makes the outputs which later nodes need grow least.
+/// Takes the node that adds the fewest bytes of outputs still needed.
 std::vector<int> greedy_order(const Dag& dag, const std::vector<double>& output_bytes) {
   std::vector<int> readers_left;
   for (const std::vector<int>& after : dag.after) readers_left.push_back(static_cast<int>(after.size()));
@@ -85,7 +85,7 @@ std::vector<int> greedy_order(const Dag& dag, const std::vector<double>& output_
 std::vector<std::vector<int>> some_orders(const Dag& dag, const std::vector<double>& output_bytes) {
   const auto first = [](const std::vector<int>&) { return size_t{0}; };
   const auto last = [](const std::vector<int>& ready) { return ready.size() - 1; };
-  Dag turned = dag;  // Ties the other way round.
+  Dag turned = dag;  // Ties are broken from the other side.
   for (std::vector<int>& after : turned.after) std::reverse(after.begin(), after.end());
   return {greedy_order(dag, output_bytes), linear_order(dag, last),     linear_order(turned, last),
           linear_order(dag, first),        linear_order(turned, first), linear_order(dag, lowest)};
@@ -207,11 +207,10 @@ Downsets uncut_downsets(int num_nodes) {
 //   step            = sum of loads + (micro-batches - 1) x largest load: micro-batches one after the other through a line of stations
 //   memory          = weights + stash x micro-batches kept (one in steady state), on each replica
 //
-// A state keeps the pairs (largest load, sum of loads) of which none is worse in both; both objectives rise in both, so nothing is lost
-// and the answer is exact. Where there are more than `kMostPairs` pairs of downsets, only those of one topological order are looked at:
-// the best plan that cuts this order, and the bound is of area. Cost: pairs of downsets x devices^2 (x stages where stashes count).
-// Source: Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020, section 4, and "Piper",
-// NeurIPS 2021, for replicas; the sum of loads and the micro-batches kept are ours.
+// A state keeps the Pareto front of (largest load, sum of loads). Both objectives are monotone in both, so the answer is exact. Beyond
+// `kMostPairs` pairs of downsets only those of one topological order are used, and the bound is the area. Cost: pairs of downsets x
+// devices^2 (x stages where stashes count). Source: Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators",
+// NeurIPS 2020, section 4, and "Piper", NeurIPS 2021, for replicas; the sum of loads and the micro-batches kept are ours.
 
 namespace {
 
@@ -222,10 +221,10 @@ struct Part {
   double seconds = 0, weight_bytes = 0, stash_bytes = 0;
 };
 
-/// A plan of the layers behind a downset.
+/// A plan of the layers after a downset.
 struct Option {
   double largest = 0, sum = 0;
-  int end = 0, replicas = 0, rest = 0;  ///< First stage: up to which downset, on how many devices; which option goes on from there.
+  int end = 0, replicas = 0, rest = 0;  ///< First stage: its end, its devices, and the option that continues.
 };
 
 class StageSearch {
@@ -306,7 +305,7 @@ class StageSearch {
     const size_t last = downsets_.size() - 1;
     table_.resize(downsets_.size() * num_depths_ * static_cast<size_t>(problem_.num_devices + 1));
     for (size_t begin = last; begin-- > 0;) {
-      const bool late = steady_seconds() > deadline_;  // Then what is left goes on in one stage, or in one layer and what is known.
+      const bool late = steady_seconds() > deadline_;  // Then only one stage of the rest, or one layer and known options, are tried.
       if (late) exhaustive_ = false;
       for (size_t end = begin + 1; end <= last; end = late && end < last && end > begin + 1 ? last : end + 1)
         if (downsets_.is_subset(begin, end)) extend(begin, end, part(begin, end), end == last);
@@ -340,7 +339,7 @@ class StageSearch {
     }
   }
 
-  /// Keeps the front of those that are best in one of the two; in steady state only the largest load counts.
+  /// Keeps the Pareto front of (largest, sum); in steady state only the largest load counts.
   void add(size_t downset, size_t depth, int devices, Option option) {
     if (problem_.num_micro_batches == 0) option.sum = 0;
     std::vector<Option>& front = table_[state(downset, depth, devices)];

@@ -1,12 +1,11 @@
 // The cheapest layers to run again in backward so that a stage fits: a knapsack whose items share memory.
 //
-// Recomputing a layer frees its stash, but for an output that other layers need; its inputs must stay, so where nobody else keeps them they
-// are added, once however many recomputed layers read them. While a layer runs again its stash is there for one micro-batch.
+// Recomputing a layer frees its stash, except an output that other layers need; its inputs must stay and are added once where no other
+// layer keeps them. While a layer runs again, its stash exists for one micro-batch.
 //
-// Steps: (1) by ratio: take layers by seconds for each byte they free until all fits, then drop those, dearest first, without which it
-// still fits; (2) branch and bound in the same order: a branch is left when its seconds, and those of the layers that would at best free
-// what is missing (the last of them in part, as for any knapsack: Dantzig 1957), are no less than the best set's. At most kMostSteps sums
-// over the stage; where that is not enough, what step 1 gave or step 2 improved is the result.
+// Steps: (1) take layers by seconds per freed byte until the stage fits, then drop the most expensive ones that are not needed; (2) branch
+// and bound in the same order, with the fractional knapsack as the bound (Dantzig 1957). Cost: at most kMostSteps; where that is not
+// enough, the best set so far is the result.
 
 #include "cohort/plan/cut/split.h"
 
@@ -20,7 +19,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kMostSteps = 20'000'000;  // Layers and edges looked at: tenths of a second.
+constexpr int64_t kMostSteps = 20'000'000;  // Layers and edges visited: tenths of a second.
 
 /// Memory of the stage as a function of its recomputed layers.
 class StageMemory {
@@ -59,7 +58,7 @@ class StageMemory {
     }
     return total(kept) + largest;
   }
-  /// Less than any set of layers that free that number of bytes of a micro-batch can come to.
+  /// A lower bound of the bytes with any set of layers that frees `freed` bytes per micro-batch.
   int64_t least_bytes_freeing(int64_t freed) const { return total(kept_bytes_ - freed); }
 
   int64_t num_steps() const { return static_cast<int64_t>(profile_.edges.size()) + options_.end_layer - options_.first_layer; }
@@ -130,7 +129,7 @@ class RecomputeSearch {
     current_.assign(current_.size(), false);
   }
 
-  /// Decides on candidates from `position` on. Whatever fits is not added to: that only costs.
+  /// Decides on candidates from `position` on. A set that fits is not extended, because more layers only cost time.
   void walk(size_t position, double seconds, int64_t freed) {
     if (num_steps_ > kMostSteps || seconds >= best_seconds_) return;
     if (measure() <= limit_bytes_) {
@@ -145,7 +144,7 @@ class RecomputeSearch {
     walk(position + 1, seconds, freed);
   }
 
-  /// What freeing the rest costs at least; infinite where it is not possible.
+  /// Lower bound of the seconds to free the rest; infinite where that is impossible.
   double least_seconds(size_t position, int64_t freed) const {
     if (memory_.least_bytes_freeing(freed + freed_behind_[position]) > limit_bytes_) return std::numeric_limits<double>::infinity();
     double seconds = 0;

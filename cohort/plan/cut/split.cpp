@@ -1,4 +1,4 @@
-// Best, even and given cuts of a chain of layers; where ranks have several stages by a search of its own.
+// Best, even and given cuts of a model into stages; cuts where ranks have several stages; and split=auto. Each part has its head below.
 #include "cohort/plan/cut/split.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
        "): allow more, use more ranks or smaller micro-batches, or recompute");
 }
 
-/// A cut that fits and how slow it is: no slower stage need be looked at.
+/// The bottleneck of the best start that fits; slower stages need not be searched.
 SplitLimits limits_from_starts(const SplitCosts& costs, int64_t memory_bytes, const std::vector<std::vector<int>>& starts) {
   SplitLimits limits;
   if (memory_bytes > 0) limits.memory_bytes = memory_bytes;
@@ -36,7 +36,7 @@ SplitLimits limits_from_starts(const SplitCosts& costs, int64_t memory_bytes, co
   return limits;
 }
 
-/// First the least bottleneck, then among the cuts that reach it the one that moves least.
+/// The cut with the least bottleneck; ties go to the least transfers.
 std::optional<FoundSplit> least_bottleneck(const SplitCosts& costs, SplitLimits limits) {
   auto fastest = search_split(costs, SplitGoal::kBottleneck, limits);
   if (!fastest) return std::nullopt;
@@ -44,7 +44,7 @@ std::optional<FoundSplit> least_bottleneck(const SplitCosts& costs, SplitLimits 
   limits.seconds = 0;
   for (const Split::Stage& stage : split.stages) limits.seconds = std::max(limits.seconds, stage.seconds + stage.transfer_seconds);
   auto found = search_split(costs, SplitGoal::kTransfers, limits);
-  if (!found) return fastest;  // Where the number of labels ran out.
+  if (!found) return fastest;  // The limit of labels was reached.
   found->exact &= fastest->exact;
   return found;
 }
@@ -53,7 +53,7 @@ std::string row(const std::vector<std::string>& cells, const std::vector<size_t>
   std::string line;
   for (size_t i = 0; i < cells.size(); ++i) {
     const std::string pad(widths[i] - std::min(widths[i], cells[i].size()), ' ');
-    line += (i ? "  " : "") + (i == 1 ? cells[i] + pad : pad + cells[i]);  // Names to the left, numbers to the right.
+    line += (i ? "  " : "") + (i == 1 ? cells[i] + pad : pad + cells[i]);  // Names are aligned left, numbers right.
   }
   while (line.ends_with(' ')) line.pop_back();
   return line + "\n";
@@ -113,7 +113,7 @@ Split best_split(const Profile& profile, const SplitOptions& options) {
     }
     found = *best;
   } else {
-    // As if every stage had a rank of its own: equal stages make equal ranks.
+    // Also start from the best cut with a rank per stage, because equal stages make equal ranks.
     SplitOptions undealt = options;
     undealt.num_ranks = 0;
     const SplitCosts undealt_costs(profile, undealt);
@@ -179,13 +179,12 @@ std::string describe(const Profile& profile, const Split& split) {
   return table;
 }
 
-// A cut into more stages than ranks: stage s runs on rank s mod R, as interleaved schedules deal them, and what counts is the sum of a
-// rank.
+// Cuts into more stages than ranks: stage s runs on rank s mod R, as in interleaved schedules, and the objective is the sum per rank, which
+// depends on all cuts at once, so that there is no short dynamic program.
 //
-// Which stages share a rank makes the sums depend on all cuts at once, so there is no short dynamic program. Steps: (1) climb from every
-// start: move one cut, or all cuts from one on, by 1, 2, 4, ... layers for as long as that helps; (2) walk all cuts in order, leaving out
-// those whose ranks are already slower or larger than the best found, for as many steps as kMostSteps allows. Where step 2 ends by itself
-// the result is proved the best. Two stages of one rank hand over for nothing.
+// Steps: (1) climb from every start: move one cut, or all cuts from one on, by 1, 2, 4, ... layers as long as that helps; (2) enumerate all
+// cuts, pruning those whose ranks are already slower or larger than the best, up to kMostSteps. Where step 2 ends the result is proved the
+// best. Transfers between two stages of one rank are free.
 namespace {
 
 constexpr int64_t kMostSteps = 5'000'000;        // Layers visited: some hundredths of a second.
@@ -205,8 +204,7 @@ class DealtSearch {
   }
 
  private:
-  /// Compared in this order.
-  using Score = std::tuple<int64_t, double, double>;  // Bytes over the limit, bottleneck, sum of transfers.
+  using Score = std::tuple<int64_t, double, double>;  // Bytes over the limit, bottleneck, sum of transfers; compared in this order.
 
   int64_t over_limit(int64_t bytes) const { return std::max<int64_t>(0, bytes - limit_bytes_); }
 
@@ -254,7 +252,7 @@ class DealtSearch {
     return stage + 1 == cuts.size() || cuts[stage] < cuts[stage + 1];
   }
 
-  /// All ways to go on from current_, whose last stage is still open.
+  /// Enumerates all cuts that extend current_, whose last stage is open.
   void walk() {
     const int stage = static_cast<int>(current_.size()) - 1, first = current_.back();
     const int stages_behind = costs_.num_stages() - stage - 1, rank = costs_.rank_of(stage);
@@ -281,7 +279,7 @@ class DealtSearch {
 
   int64_t memory_of(int stage, int first, int end) const { return costs_.memory_bytes(stage, first, end, 0); }
 
-  /// Transfers left out, sums rounded: so with a little room.
+  /// Without transfers, and with a tolerance for rounding.
   bool can_lead_to_better(int rank, double seconds, int64_t bytes) const {
     const auto& [over, bottleneck, transfers] = best_score_;
     const int64_t least_over = over_limit(rank_bytes_[rank] + bytes);
@@ -319,13 +317,10 @@ Split auto_split(const Profile& profile, const Layout& layout, const SplitOption
   return found == best.first_layer ? best : with(found);
 }
 
-// The cut with the least time of a step, as told by a function that simulates the schedule.
+// split=auto: the cut with the least simulated time of a step. Where ranks have several stages, cuts with equal sums per rank differ: a
+// small first stage lets other ranks start early, a large last one delays them.
 //
-// Least time of the busiest rank, which split.h looks for, is what counts where each rank has one stage. Where it has several, cuts with
-// equal sums differ: a rank whose first stage is tiny lets the others start early, but holds all up when its large stage comes last. Only
-// the schedule knows.
-//
-// Up to kMostCuts cuts: all are tried. Else a descent from each start: of all moves of one boundary by one or two layers the best, as long
+// Up to kMostCuts cuts all are tried; otherwise a descent from each start takes the best move of one boundary by one or two layers as long
 // as it gains. Cost: kMostCuts simulations, or 4 x stages x steps of the descent.
 namespace {
 
@@ -372,7 +367,8 @@ std::vector<int> improve_split(int num_layers, const std::vector<std::vector<int
   if (starts.empty()) fail(ErrorCode::kBadInput, "improve_split: no cut to start from");
   for (const std::vector<int>& start : starts)
     if (!is_cut(start, num_layers) || start.size() != starts.front().size())
-      fail(ErrorCode::kBadInput, "improve_split: invalid start: not a cut of ", num_layers, " layers into ", starts.front().size(), " stages");
+      fail(ErrorCode::kBadInput, "improve_split: invalid start: not a cut of ", num_layers, " layers into ", starts.front().size(),
+           " stages");
   Best best;
   if (num_cuts(num_layers, static_cast<int>(starts.front().size())) > kMostCuts) {
     for (const std::vector<int>& start : starts) descend(num_layers, start, seconds, best);
