@@ -1,17 +1,15 @@
 // The best cut of a graph of layers into K stages, by dynamic programming from the last layer to the first.
 //
-// best(a, k) is the best cut of layers a, a+1, ... into k stages; its first stage is [a, b), the rest best(b, k-1). What [a, b) costs
-// depends on a and b alone, but for values that several later stages read: each of these stages is sent a copy. So a state holds, for every
-// value made before b that two or more layers from b on read, by how many stages it is read; a cell keeps one label for each such vector
-// that no other label beats in cost and in every count. A chain has one label a cell, a residual network a few.
+// best(a, k) is the best cut of layers a, a+1, ... into k stages: a first stage [a, b), then best(b, k-1). The cost of [a, b) depends on a
+// and b alone, except for values that several later stages read, because each gets a copy. So a state counts, for every value made before b
+// that two or more layers from b on read, the stages that read it; a cell keeps the labels that no other label beats in cost and in every
+// count. A chain has one label per cell, a residual network a few.
 //
-// Cost: K L R steps, R the layers that fit into a stage before it is slower than the limit (about L / K in the end, since callers pass the
-// bottleneck of a cut at hand); L K labels. Cells keep at most kMostLabels, and after kMostSteps labels kFewLabels: where that drops one,
-// the result is the best found but not proved.
+// Cost: K L R steps with R layers per stage within the limit (about L / K, since callers pass the bottleneck of a known cut), and L K
+// labels. Cells keep at most kMostLabels, and kFewLabels after kMostSteps; where a label is dropped the result is not proved.
 //
-// Source: the recurrence is the classic partition of a chain (Bokhari 1988, "Partitioning problems in parallel, pipelined and distributed
-// computing", section 3; PipeDream, Narayanan et al. 2019, section 3.1, uses it for pipelines). Those know chains only; skips and memory
-// are ours.
+// Source: the partition of a chain (Bokhari 1988, "Partitioning problems in parallel, pipelined and distributed computing", section 3;
+// PipeDream, Narayanan et al. 2019, section 3.1). Skips and memory are ours.
 #include "cohort/plan/cut/split_search.h"
 
 #include <algorithm>
@@ -23,7 +21,7 @@ namespace cohort {
 namespace {
 
 constexpr size_t kMostLabels = 64, kFewLabels = 2;
-constexpr int64_t kMostSteps = 3'000'000;  // Labels made with the former number of them: some tenths of a second.
+constexpr int64_t kMostSteps = 3'000'000;  // Some tenths of a second.
 
 /// The best cuts of a suffix that read the open values by the same numbers of stages.
 struct Label {

@@ -2,16 +2,16 @@
 //
 //   products   2 x rows x columns x inner operations, rows times the micro-batch, at the device's rate for the precision; a result of E
 //              elements and w columns reaches E / (E + half_rate_elements) x w / (w + half_rate_width) of it, as in
-//              forecast/transformer_step.cpp. Under tp columns are divided
+//              bench/published/forecast/transformer_step.cpp. tp divides columns
 //   the rest   bytes moved over the memory's rate
-//   launch     no layer starts faster than the host can start its kernels: launch_seconds are those of a Transformer block, which has 20
+//   launch     a layer takes at least the launch time of its kernels: launch_seconds is that of a Transformer block, which has 20
 //   backward   the gradient of the input: every product once more (those without weights, of attention, twice: both factors), and the
 //              rest; that of the weight: products with weights once more
 //   stash      what autograd saves, docs/algorithms/analytic_profiles.md; fp32 has 4 bytes an element. In half precision products save
 //              copies of their inputs of 2 bytes each, and what lies between them is half as large
 //
-// Weights are read once by each part that uses them, and their gradients written once. Not modelled: how well caches and fused kernels do,
-// and what the CPU's attention keeps in bf16.
+// Weights are read once by each part that uses them, and their gradients written once. Not modelled: caches, fused kernels, and the stash
+// of the CPU's attention in bf16.
 #include "cohort/plan/profile/analytic_profile.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr double kBlockKernels = 20;
 
-/// The shape of a sample, by the name of the data.
+/// The shape of a sample, from the name of the data.
 DataShape shape_of(const std::string& data, bool is_text, int64_t context, int64_t image_size) {
   const std::string name = data.substr(0, data.find(':'));
   const auto text = [&] { return DataShape{DataShape::Kind::kText, {context}, 256, {}}; };
@@ -93,7 +93,7 @@ class ShapeCosts {
     LayerCost cost;
     cost.forward_seconds = std::max(launch, with_weights + of_activations + rest + read);
     cost.backward_input_seconds = std::max(launch, with_weights + 2 * of_activations + rest + read);
-    // Norms and embeddings read what came and what goes back once more.
+    // Norms and embeddings read inputs and output gradients once more.
     if (layer.num_trained > 0 || layer.tied_to >= 0)
       cost.backward_weight_seconds = weights + (layer.products.empty() ? rest / 2 : with_weights);
     cost.stash_bytes = bytes(b * stash_bytes(index, parts));
@@ -114,7 +114,7 @@ class ShapeCosts {
   }
 
   double seconds(const Product& product, double b, double parts, bool by_inner) const {
-    const bool by_head = product.of_activations;  // Heads are divided: fewer products, each as large.
+    const bool by_head = product.of_activations;  // tp divides heads: fewer products of the same size.
     const double rows = product.rows * (by_head ? 1 : b), times = product.times * (by_head ? b / parts : 1);
     const double columns = by_head || by_inner ? product.columns : std::max(1.0, product.columns / parts);
     const double inner = by_inner && !by_head ? std::max(1.0, product.inner / parts) : product.inner;

@@ -7,18 +7,17 @@
 // Statistical Intervals, 1991, section 4.7). Times vary by factors, so the errors are taken as logarithms. The same plan measured twice
 // differs by kNoise, so a few runs that agree by chance do not promise more.
 //
-// One run during which something else took the machine must not widen the interval for months, so far errors are left out before: of n >=
-// kLeastToJudge runs a tenth at most (and one), for that many of 100 may lie outside, and those alone that are further from the median than
-// kFar robust deviations (1.4826 x the median distance from the median, at least kNoise; e.g. Rousseeuw and Croux, 1993). Errors that are
-// all large, or large in a tenth and more, stay and widen it.
+// Outliers are removed first, so that one run on a busy machine does not widen the interval for months: of n >= kLeastToJudge runs at most
+// a tenth (or one), and only errors further from the median than kFar robust deviations (1.4826 x the median distance from the median, at
+// least kNoise; e.g. Rousseeuw and Croux, 1993). More large errors than that stay and widen it.
 //
-// Which runs are alike, from near to far, each with at least kLeastErrors:
-//   1. the same model in the same class of layouts and the same precision: the newest kMostErrors runs;
-//   2. that class and precision, of any model: the newest run of each model, or one that is trained every day would speak for all;
+// Similar runs are the first of these with at least kLeastErrors:
+//   1. the same model, class of layouts and precision: the newest kMostErrors runs;
+//   2. the same class and precision: the newest run of each model, so that a model trained every day does not dominate;
 //   3. everything: the newest run of each model in each class.
 //
-// The interval always holds the forecast itself (low <= 1 <= high), which is not moved: docs/algorithms/step_forecast.md says why.
-// Cost: O(errors), once a plan.
+// The interval always contains the forecast itself (low <= 1 <= high), which is not shifted: docs/algorithms/step_forecast.md.
+// Cost: O(errors), once per plan.
 #include "cohort/plan/profile/calibration_file.h"
 
 #include <fcntl.h>
@@ -50,7 +49,7 @@ namespace {
 constexpr double kNoise = 0.04;
 constexpr size_t kMostErrors = 30;
 constexpr size_t kLeastToJudge = 5;
-constexpr double kWidest = 10;  // Times, each way: beyond, an interval says nothing of the forecast, and much of who else used the machine.
+constexpr double kWidest = 10;  // A factor in each direction; wider intervals only tell how busy the machine was.
 constexpr double kFar = 6, kDeviationOfMedianDistance = 1.4826;  // For a normal distribution.
 
 /// Student's t, 95 % below, by degrees of freedom from 1.
@@ -61,7 +60,7 @@ double student_quantile(size_t degrees) {
   return kTable.at(std::clamp<size_t>(degrees, 1, kTable.size()) - 1);
 }
 
-/// `logs` without the few that lie far from all others.
+/// `logs` without outliers.
 std::vector<double> without_outliers(std::vector<double> logs) {
   if (logs.size() < kLeastToJudge) return logs;
   const double middle = median(logs);
@@ -75,7 +74,7 @@ std::vector<double> without_outliers(std::vector<double> logs) {
   return logs;
 }
 
-/// `all`: at least two.
+/// `all` has at least two values.
 ErrorInterval interval_of(const std::vector<double>& all, std::string from) {
   const std::vector<double> logs = without_outliers(all);
   const auto n = static_cast<double>(logs.size());
@@ -110,7 +109,7 @@ ForecastIntervals::ForecastIntervals(const std::vector<ForecastError>& errors, c
   std::map<std::string, std::vector<double>> mine;                                  // Keyed by class and precision, newest first.
   std::map<std::string, std::map<std::pair<std::string, int64_t>, double>> newest;  // Keyed by class and precision, then by model.
   for (auto error = errors.rbegin(); error != errors.rend(); ++error) {
-    // A file may say anything; e^10 is an error beyond any use.
+    // Clamped, because the file may hold any value.
     const double log = std::clamp(std::log(error->measured_step_seconds / error->predicted_step_seconds), -10.0, 10.0);
     const std::string key = key_of(error->layout_class, error->precision);
     newest[key].emplace(std::pair(error->model, error->parameters), log);
@@ -137,16 +136,14 @@ const ErrorInterval* ForecastIntervals::of(const Layout& layout, const std::stri
   return rest;
 }
 
-// The file.
-
 namespace {
 
 constexpr int64_t kMostBytes = 4 << 20;
 constexpr size_t kMostLines = 1000, kMostLineBytes = 4096;
 
-/// The end of the file, from the beginning of a line; `is_cut`: there is more before it.
+/// The end of the file, from the start of a line; `is_cut` tells whether there is more before it.
 std::string read_end(const std::string& path, bool& is_cut) {
-  // A pipe must not keep a run waiting.
+  // O_NONBLOCK, so that a pipe does not block the run.
   const UniqueDescriptor file = open_file(path, O_RDONLY | O_NONBLOCK);
   struct stat status{};
   if (::fstat(file.get(), &status) < 0) fail_errno(ErrorCode::kBadInput, "stat", path, errno);
@@ -158,7 +155,7 @@ std::string read_end(const std::string& path, bool& is_cut) {
     const ssize_t got = ::pread(file.get(), text.data() + done, text.size() - done, first + static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_errno(ErrorCode::kBadInput, "read", path, errno);
-    if (got == 0) text.resize(done);  // Somebody cut it meanwhile.
+    if (got == 0) text.resize(done);  // The file was truncated meanwhile.
     done += static_cast<size_t>(got);
   }
   if (is_cut) text.erase(0, text.find('\n') == std::string::npos ? text.size() : text.find('\n') + 1);
@@ -206,13 +203,13 @@ std::string line_of(const ForecastError& error) {
          "\n";
 }
 
-/// A line that a kill or a full disk cut short must not spoil the one after it.
+/// Whether the last line was cut short, by a kill or a full disk.
 bool ends_inside_a_line(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return file.seekg(-1, std::ios::end) && file.get() != '\n';
 }
 
-/// The newest lines alone.
+/// Keeps the newest lines only.
 void trim_file(const std::string& path) {
   bool is_cut = false;
   const std::vector<std::string> lines = split(read_end(path, is_cut), '\n');
@@ -266,7 +263,7 @@ KeptErrors read_calibration(const std::string& path) {
 void check_calibration_option(const std::string& option) {
   if (option.empty() || option == "none") return;
   try {
-    if (std::error_code ignored; !std::filesystem::exists(option, ignored)) return;  // What cannot be written is said when it is to be.
+    if (std::error_code ignored; !std::filesystem::exists(option, ignored)) return;  // Write errors are reported at the end of the run.
     const KeptErrors kept = read_calibration(option);
     if (kept.errors.empty() && !kept.damaged.empty()) fail(ErrorCode::kBadInput, "invalid calibration file: ", kept.damaged);
   } catch (const Error& error) {

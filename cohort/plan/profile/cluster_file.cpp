@@ -1,8 +1,8 @@
 // A Cluster, and its files as TOML and as JSON: docs/formats/cluster.md. Both have one schema. TOML is turned into the JSON of the same
 // content, and its tables are kept beside it, because they know the line of each key.
 //
-// A file is refused before much is built from it: by its bytes, and TOML also by the dots of a line, since a key a.b.c... nests a table for
-// each of them and the parser's tables are freed by recursion. Source: ours.
+// Large files are refused early: by their bytes, and TOML also by the dots of a line, since a key a.b.c... nests a table for each dot and
+// the parser frees tables by recursion.
 #include "cohort/plan/profile/cluster.h"
 
 #include <toml++/toml.h>
@@ -136,13 +136,12 @@ struct Place {
   std::string table(const std::string& name) const { return is_toml ? "[" + name + "]" : name; }
 };
 
-/// One table of the file; refusals name the line of the key, or of the table where it has no such key. What the whole file lacks has no
-/// line.
+/// One table of the file. Refusals name the line of the key, or of its table; a key that the whole file lacks has no line.
 class ClusterFields : public FileFields {
  public:
   static constexpr double kMostRate = 1e30;
 
-  /// `title`: of the table, "" for the whole file. `node`: the same in TOML, null in JSON.
+  /// `title` is that of the table, "" for the whole file; `node` is the TOML node, null in JSON.
   ClusterFields(const Json& object, const toml::node* node, const Place& place, const std::string& title,
                 const std::vector<std::string>& keys)
       : FileFields(
@@ -165,7 +164,7 @@ class ClusterFields : public FileFields {
     return name;
   }
 
-  /// 80e9 is accepted too: nobody counts nine zeros with pleasure.
+  /// Whole numbers may be written as 80e9.
   int64_t integer(const char* key, int64_t least, int64_t most) const {
     const Json& value = member(key);
     const bool is_whole_float = value.is_number_float() && value.get<double>() == std::floor(value.get<double>());
@@ -173,7 +172,7 @@ class ClusterFields : public FileFields {
     return integer_value(Json(value.get<int64_t>()), key, {}, least, most);
   }
 
-  /// Of at least 1 a second; with `may_be_none` 0 means no limit.
+  /// A rate of at least 1 per second; with `may_be_none` 0 means no limit.
   double rate(const char* key, bool may_be_none) const {
     const Json& value = member(key);
     const double number = value.is_number() ? value.get<double>() : NAN;
@@ -217,7 +216,7 @@ class ClusterFields : public FileFields {
 
 constexpr size_t kMostFileBytes = size_t{1} << 20, kMostDots = 40;
 constexpr int kMostDepth = 8, kMostDevices = 1 << 20;
-constexpr int64_t kMostBytes = INT64_C(1) << 50;  // A share more of it is far from overflow.
+constexpr int64_t kMostBytes = INT64_C(1) << 50;  // Far from overflow, also with overhead.
 constexpr double kMostSeconds = 1e9, kMostShare = 1e6;
 
 const std::vector<std::string> kPrecisions = {"fp32", "bf16", "fp16"};
@@ -227,7 +226,7 @@ const std::vector<std::string> kDeviceKeys = {"name",   "memory_bytes",         
 const std::vector<std::string> kHostKeys = {"num_hosts", "devices_per_host", "device", "devices"};
 const std::vector<std::string> kLinkKeys = {"latency_seconds", "rank_seconds", "bytes_per_second"};
 
-/// "device" is what TOML repeats, "devices" what JSON lists.
+/// TOML repeats [[device]], JSON lists "devices".
 std::vector<std::string> cluster_keys(bool is_toml) {
   return {"name", "source", "shared_memory", "forecast_low", "forecast_high", is_toml ? "device" : "devices", "hosts", "links"};
 }
@@ -303,7 +302,7 @@ int kind_named(const ClusterFields& its, const char* key, const std::string& dev
   its.refuse(key, "no device is named ", quote_text(device), meant, "; there are: ", quote_text(join(names, " ")));
 }
 
-/// Hosts whose devices are not alike name each of them.
+/// Hosts with different devices name each of them.
 void take_mixed(const ClusterFields& its, const Cluster& cluster, const std::unordered_map<std::string, int>& index_of, HostGroup& group) {
   if (its.has("device")) its.refuse("device", "'device' and 'devices' say the same; leave one of them out");
   const Json& names = its.member("devices");
@@ -376,7 +375,7 @@ Json json_of(const toml::node& node, const Place& place, int depth) {
   if (depth > kMostDepth) fail(ErrorCode::kBadInput, place.at(&node), ": nested deeper than ", kMostDepth, " levels");
   if (const toml::table* table = node.as_table()) {
     Json out = Json::object();
-    auto& members = out.get_ref<Json::object_t&>();  // Its keys differ already, and operator[] would walk them all.
+    auto& members = out.get_ref<Json::object_t&>();  // Keys are unique already, and operator[] would search them all.
     members.reserve(table->size());
     for (const auto& [key, value] : *table)
       static_cast<std::vector<Json::object_t::value_type>&>(members).emplace_back(std::string(key.str()), json_of(value, place, depth + 1));
@@ -411,7 +410,7 @@ Cluster read_toml_cluster(const std::string& text, const std::string& path) {
   return cluster_from(json_of(table, place, 0), &table, place);
 }
 
-/// Keys of `link` that differ from those of all exchanges; all of them where there is none to differ from.
+/// The keys of `link` that differ from `of_all`; all keys where that is null.
 Json link_json(const Link& link, const Link* of_all, bool is_hand_over) {
   Json out = Json::object();
   if (!of_all || link.latency_seconds != of_all->latency_seconds) out["latency_seconds"] = link.latency_seconds;

@@ -1,4 +1,4 @@
-// One function a family; the comments in models/ say what each is. To add one: a function, and a line in the table at the end.
+// One function per model family, described in models/. A new family needs a function and a line in the table at the end.
 #include "cohort/plan/profile/shape_graph.h"
 
 #include <algorithm>

@@ -1,14 +1,15 @@
 // Costs at one micro-batch size from those that were measured at a few.
 //
-//   1. The points of a key (device, precision, tp) follow each other in ModelProfile::points, by micro-batch: two binary searches find
-//      them, a third the sizes on both sides of the one that is asked for. Points of the device itself go before those of any device.
-//   2. A size that was measured: its costs. Between two sizes: on the line between them. One size alone: in proportion to it.
-//   3. Beyond the sizes: on the line through the two outermost of that side, seconds and bytes = constant + rate x micro-batch. A line that
-//      falls (noise of layers that cost almost nothing) goes on level; below the smallest size a line never goes under what is in
-//      proportion to that size (the constant of a layer that outgrew a cache would be negative). So beyond the sizes no cost is negative
-//      and none falls as the micro-batch rises.
-//   4. Bytes are rounded up, at most 2^44 a layer (which fits nowhere, and sums of which do not overflow). The interval of a layer lies on
-//      the same line between two sizes; beyond them it is that of the nearest.
+//   1. The points of a key (device, precision, tp) are adjacent in ModelProfile::points, sorted by micro-batch: binary searches find them
+//   and
+//      the neighbouring sizes. Points of the device itself take precedence over those of any device.
+//   2. A measured size has its costs; between two sizes costs are interpolated; with one size they are proportional.
+//   3. Beyond the sizes costs are extrapolated from the two outermost sizes. A falling line (noise of cheap layers) continues as constant;
+//      below the smallest size a line stays above what is proportional to it (a negative constant comes from a layer that outgrew a cache).
+//      So no cost is negative, and none falls as the micro-batch grows.
+//   4. Bytes are rounded up, at most 2^44 per layer, so that sums do not overflow. The interval of a layer is interpolated between sizes
+//   and
+//      that of the nearest size beyond them.
 //
 // Cost: log points + layers + edges.
 
@@ -43,7 +44,7 @@ Points points_of(const ModelProfile& profile, const ProfileKey& key) {
   return own.empty() ? points_of_device(profile, "", key) : own;
 }
 
-/// Where a micro-batch size lies among those of the points, of which there is one or more.
+/// Position of a micro-batch size among those of the points, of which there is at least one.
 class Place {
  public:
   Place(Points points, int64_t micro_batch) : micro_batch_(micro_batch) {

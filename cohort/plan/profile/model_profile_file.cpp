@@ -1,8 +1,8 @@
 // A Profile and a ModelProfile as JSON: docs/formats/profile.md. Costs of a ModelProfile stand in lists, not in an object a layer and
 // point: a fifth of the bytes.
 //
-// A file that is too large is refused before anything is built from it: by its bytes, then by a count of its objects, lists and values in
-// one pass over the text, which bounds the JSON tree whatever the file holds. Source: ours.
+// Large files are refused early: by their bytes, then by a count of their objects, lists and values in one pass over the text, which bounds
+// the JSON tree.
 #include <algorithm>
 #include <limits>
 #include <set>

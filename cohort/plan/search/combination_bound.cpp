@@ -12,14 +12,13 @@
 //             T for which p stages cover all layers, stage k + 1 beginning no later than R(end of stage k), R(x) = the furthest that any
 //             stage beginning at or before x gets within T: by induction no cut within T gets further. Bisection on T.
 //
-// After the pipeline every worker exchanges gradients and updates, and one of them has the mean of the trained weights or more: exchange
-// and update of the mean come on top (a larger piece takes no less). Without pipeline workers the exchange may hide behind backwards; a
-// second forward in a backward hides no more than it takes, so the sum without recompute is the least. The faster link, one copy a host
-// where that is possible. Memory likewise: weights, gradients, optimizer and buckets of the mean; a layout for which that is too much is
-// excluded.
+// After the pipeline every worker exchanges gradients and updates, and one has at least the mean of the trained weights: exchange and
+// update of the mean are added, over the faster link, with one copy per host where possible. Without pipeline workers the exchange may hide
+// behind backwards; recompute hides no more than it takes, so the sum without recompute is the least. A layout whose weights, gradients,
+// optimizer and buckets of the mean exceed the memory is excluded.
 //
-// A long pipeline's forecast continues two short ones (step_forecast.cpp) by their difference; bounds take it that a period of a steady
-// pipeline takes its busiest worker's time.
+// The forecast extrapolates long pipelines from two short ones (step_forecast.cpp); bounds assume that a period of a steady pipeline takes
+// its busiest worker's time.
 //
 // The first three hold for any acyclic placement of layers on workers; flush for stages that are runs of the layers, which are the cuts
 // that the search makes. Degrees alone: area with the least seconds a sample; seconds of a layer are linear between sizes that were
@@ -140,8 +139,6 @@ std::unique_ptr<LayerCosts> CostTable::make(const Key& key, bool for_bound) cons
   return out;
 }
 
-// Lower bounds (BoundTable), as the head of this file has them.
-
 namespace {
 
 constexpr double kRounding = 1 - 1e-11;  // The forecast adds in another order.
@@ -183,7 +180,7 @@ double BoundTable::least_seconds_a_sample(const Degrees& degrees) {
 TimeBound BoundTable::of_degrees(const Degrees& degrees) {
   const int64_t batch = space_.batch_size(degrees);
   double samples = std::ceil(static_cast<double>(batch) / degrees.dp);
-  // Shares are rounded to whole samples, so that the rank with the mean or more may have a third less.
+  // Shares are rounded to whole samples, so the rank with at least the mean may have a third less.
   if (degrees.pp == 1 && degrees.tp == 1 && (space_.is_given("shares") || space_.kinds(degrees.dp).size() > 1))
     samples = static_cast<double>(batch) / degrees.dp * (2.0 / 3);
   double after = std::numeric_limits<double>::infinity();
@@ -207,7 +204,7 @@ double BoundTable::flush_bound(const LayerCosts& costs, int64_t micro_batch, con
   const auto covers = [&](double limit) {
     int furthest = 0;
     for (int stage = 0, begin = 0; stage < degrees.pp; ++stage) {
-      // All beginnings up to the furthest end count; each layer is tried as one once.
+      // A stage may begin at any layer up to the furthest end; each is tried once.
       const int last = furthest;
       for (; begin <= last && begin < n; ++begin) {
         const double path = is_split ? costs.path_split[static_cast<size_t>(begin)] : costs.path_whole[static_cast<size_t>(begin)];
@@ -231,7 +228,7 @@ double BoundTable::flush_bound(const LayerCosts& costs, int64_t micro_batch, con
     const double middle = 0.5 * (low + high);
     (covers(middle) ? high : low) = middle;
   }
-  return found->second = low;  // Nothing covers within `low`, or it is the area.
+  return found->second = low;  // No cut covers the layers within `low`, or it is the area.
 }
 
 TimeBound BoundTable::of_combination(const Combination& combination, bool with_flush) {
@@ -239,7 +236,7 @@ TimeBound BoundTable::of_combination(const Combination& combination, bool with_f
   const std::vector<int> kinds = space_.kinds(degrees.num_ranks());
   TimeBound bound = of_degrees(degrees);
   if (memory_bytes(combination) > most_memory(degrees.num_ranks())) return {std::numeric_limits<double>::infinity(), "memory"};
-  if (combination.has_shares || space_.is_given("shares")) return bound;  // Ranks have pieces of several sizes.
+  if (combination.has_shares || space_.is_given("shares")) return bound;  // Ranks have micro-batches of different size.
   const LayerCosts& costs = costs_.least(space_.precision(degrees), degrees.tp, combination.micro_batch, kinds);
   const double times = combination.accumulate;
   const double after = degrees.pp == 1 ? after_pipeline(degrees, combination.zero, costs.forward_seconds,
@@ -272,7 +269,7 @@ int64_t BoundTable::trained_bytes(int tp) const {
   return sum;
 }
 
-/// Exchange that nothing hides, and update: of the worker that has the mean of the weights or more.
+/// Exposed exchange and update of the worker that has at least the mean of the weights.
 double BoundTable::after_pipeline(const Degrees& degrees, int zero, double forward_seconds, double backward_seconds, int passes) const {
   const PlanProblem& problem = space_.request().problem;
   const bool is_pipeline = degrees.pp > 1;
@@ -291,7 +288,7 @@ double BoundTable::after_pipeline(const Degrees& degrees, int zero, double forwa
     if (device.memory_bytes_per_second == 0) asked.memory_bytes_per_second = std::numeric_limits<double>::infinity();
     asked.memory_bytes_per_second = std::max(asked.memory_bytes_per_second, device.memory_bytes_per_second);
   }
-  // How long a bucket of ZeRO 3 takes does not only rise with the bytes; that its gradients are scattered at the end does.
+  // The exposed time of ZeRO 3 is not monotone in the bytes, but that of the scatter of gradients at the end is.
   if (is_pipeline && zero == 3) asked.weight_bytes = 0, asked.zero = 3;
   const bool may_round = space_.request().may_compress && zero == 0 && !is_pipeline && degrees.tp == 1;
   double least = std::numeric_limits<double>::infinity();
@@ -374,7 +371,7 @@ double BoundTable::estimate_bytes(const Degrees& degrees) {
 
 double BoundTable::estimate(const Degrees& degrees) {
   const int64_t batch = space_.batch_size(degrees), share = (batch + degrees.dp - 1) / degrees.dp;
-  // No more micro-batches than a layout that is forecast may have.
+  // At most as many micro-batches as a forecast may have.
   const int64_t most = degrees.pp > 1 ? static_cast<int64_t>(kMostForecastWork / kActionsOfAPair) / degrees.pp : 4096;
   double least = std::numeric_limits<double>::infinity();
   for (const int zero : {0, 1, 3})
@@ -405,13 +402,13 @@ double BoundTable::estimate(const Combination& combination) {
   double seconds = work, kept = 1;
   const std::string& schedule = space_.schedule(combination);
   if (degrees.pp > 1) {
-    // Stages are whole layers: where they have few, some have one more than others and all wait for those.
+    // Stages of few layers are uneven, and all wait for the largest.
     const double stages = p * chunks, layers = space_.num_layers();
     const double uneven = std::ceil(layers / stages) * stages / layers, share = work / p * (chunks > 1 ? 0.5 * (1 + uneven) : uneven);
     seconds = std::max(m * share + (p - 1) * share / (splits_backward(schedule) ? 2 * chunks : chunks), m * largest);
     kept = schedule == "gpipe" || schedule.starts_with("bfs") ? m : std::min(m, p);
   }
-  // What does not fit is recomputed, if it is activations.
+  // Activations that do not fit are recomputed.
   const double held = held_bytes(combination);
   const double stash = slowest ? kept * static_cast<double>(slowest->stash_before.back()) / p : 0;
   if (slowest && held + stash > limit) {

@@ -1,13 +1,14 @@
 // Forecasts of one layout. By search:
 //
-//   1. Cuts without looking at memory: the threshold cut for the flush and for the slowest stage, equal seconds, equal layers, best_split()
-//      of small problems. Those that fit are forecast plans; where the first fits no recompute is needed.
-//   2. Where they do not fit: the cut with recompute under the limits of memory, by an estimate of the stages' bytes. The forecast says how
-//      far off the estimate was; the difference, a worker, goes into the limits of the next of kMostRounds rounds.
+//   1. Cuts regardless of memory: the threshold cuts for the flush and for the slowest stage, equal seconds, equal layers. Where the first
+//      fits no recompute is needed.
+//   2. Otherwise the cut with recompute under the limits of memory, by an estimate of the stages' bytes. The error of the estimate against
+//      the forecast, per worker, corrects the limits of the next of kMostRounds rounds.
 //   3. As the last resort the cut with the least memory.
-// By trying all: all cuts into runs with all sets of recomputed layers, where that is at most kMostWork simulated actions. A set only adds
-// time to a schedule whose order does not depend on costs, so where a cut fits without recompute its sets are not tried; zb-h1 and zb-v
-// choose their order by costs, so there all sets are tried, or nothing is claimed.
+//
+// By trying all: all cuts into runs with all sets of recomputed layers, up to kMostWork simulated actions. Recompute only adds time where
+// the order of a schedule does not depend on costs, so a cut that fits needs no sets; zb-h1 and zb-v order by costs, so there all sets are
+// tried, or the result is not exact.
 
 #include "cohort/plan/search/cut_forecasts.h"
 
@@ -121,7 +122,7 @@ CutForecasts::Setting CutForecasts::setting_of(const Combination& combination) {
     cut.kept_output.push_back(
         layer.output_kept == OutputKept::kByReaders ? static_cast<double>(std::min(costs.stash[at(i)], costs.output[at(i)])) : 0);
   }
-  // A value that a stage beginning behind it reads; counted once, for the layers that follow up to its last reader.
+  // A value is received by a stage that begins between its layer and its last reader.
   const std::vector<int> last_reader = last_readers(problem.profile.edges, at(n));
   std::vector<double> change(at(n) + 2, 0);
   for (int i = 0; i < n; ++i)
@@ -185,7 +186,7 @@ void CutForecasts::consider(const Candidate& candidate, const GoalSteps& point) 
   keep(forecast(candidate, point), best);
 }
 
-/// Learns from a forecast what the estimate of the stages' bytes leaves out.
+/// Corrects the limits by the error of the estimated bytes against a forecast.
 void CutForecasts::adapt(Setting& setting, const Cut& cut, const RankedPlan& plan) const {
   std::vector<double> estimate(setting.worker_limit.size(), 0);
   CutProblem free = setting.cut;
@@ -241,7 +242,7 @@ CutForecasts::Outcome CutForecasts::by_search(const Combination& combination) {
       out.is_exact = problem.given_recompute.empty() ? plan->candidate.recompute == std::vector<bool>(at(n), false) : true;
   }
   if (!first || first_plan->forecast.fits) return out;
-  // Memory binds.
+  // Memory is the limit.
   std::optional<Cut> cut = first;
   std::optional<RankedPlan> plan = first_plan;
   for (int round = 0; round < kMostRounds; ++round) {
@@ -322,7 +323,7 @@ std::optional<CutForecasts::Outcome> CutForecasts::by_trying_all(const Combinati
     const auto plain = forecast_cut(setting, cut);
     if (!plain) return std::nullopt;
     const bool fits = keep(plain, out.best);
-    // Recompute only adds to this one, so what is no better than the best plan cannot give a better one.
+    // Recompute only adds time, so this cut cannot give a better plan than the best.
     const bool is_lost = space_.request().objective != Objective::kMemory && plain->objective >= pool_.best_objective();
     const bool must_try = given.empty() && (is_list || (!fits && !is_lost) || space_.request().objective == Objective::kMemory);
     if (must_try) {
@@ -378,7 +379,7 @@ void CutForecasts::improve(const RankedPlan& start, const Combination& combinati
     if (!setting.cut.given_recompute.empty()) continue;
     for (int layer = 0; layer < n && work_ < end; ++layer)
       if (cut.recompute[at(layer)]) recompute(layer, n);
-    for (int layer = 0; layer < n; ++layer)  // Dear: only where nothing else helps.
+    for (int layer = 0; layer < n; ++layer)  // Expensive: only where nothing else helps.
       for (int instead = 0; instead < n && !moved && cut.recompute[at(layer)] && work_ < end; ++instead)
         if (!cut.recompute[at(instead)]) recompute(layer, instead);
   }

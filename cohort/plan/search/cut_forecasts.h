@@ -53,6 +53,28 @@ std::optional<Cut> with_recompute(const CutProblem& problem, const std::vector<i
 /// First layers of stages of about equal seconds.
 std::vector<int> equal_seconds(const LayerCosts& costs, int num_stages);
 
+class PlanPool {
+ public:
+  explicit PlanPool(Objective objective) : objective_(objective) {}
+
+  /// Adds a plan that fits; the first of equals stays. Returns whether it is now the best.
+  bool add(const RankedPlan& plan);
+  bool empty() const { return best_.empty(); }
+  /// Infinite where there is none.
+  double best_objective() const;
+  const RankedPlan& best() const { return best_.front(); }
+  std::vector<RankedPlan> runners_up(int count) const;
+  const std::vector<RankedPlan>& front() const { return front_; }
+
+ private:
+  Objective objective_;
+  std::vector<RankedPlan> best_;   ///< Best first, no two alike but for their cut.
+  std::vector<RankedPlan> front_;  ///< Rising time, falling memory.
+};
+
+/// A key of degrees, ZeRO, schedule, precision, compression, batch and recompute; plans with the same key are alike.
+std::string kind_of(const RankedPlan& plan);
+
 // Forecasts.
 
 class CutForecasts {
@@ -110,28 +132,6 @@ class CutForecasts {
 /// fit to the pool. Does nothing where given keys of the layout rule such plans out.
 void try_irregular(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation,
                    const std::function<bool()>& is_over);
-
-class PlanPool {
- public:
-  explicit PlanPool(Objective objective) : objective_(objective) {}
-
-  /// Adds a plan that fits; the first of equals stays. Returns whether it is now the best.
-  bool add(const RankedPlan& plan);
-  bool empty() const { return best_.empty(); }
-  /// Infinite where there is none.
-  double best_objective() const;
-  const RankedPlan& best() const { return best_.front(); }
-  std::vector<RankedPlan> runners_up(int count) const;
-  const std::vector<RankedPlan>& front() const { return front_; }
-
- private:
-  Objective objective_;
-  std::vector<RankedPlan> best_;   ///< Best first, no two alike but for their cut.
-  std::vector<RankedPlan> front_;  ///< Rising time, falling memory.
-};
-
-/// A key of degrees, ZeRO, schedule, precision, compression, batch and recompute; plans with the same key are alike.
-std::string kind_of(const RankedPlan& plan);
 
 // The error where nothing fits.
 

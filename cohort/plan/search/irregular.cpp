@@ -1,11 +1,11 @@
-// Plans out of the class of joint_search.cpp, for models and clusters that are small enough for the searches that find them:
+// Plans outside the class of joint_search.cpp, for models and clusters that are small enough to search:
 //
-//   branches    place_branches() (plan/cut/branches.cpp) gives parallel branches to different workers, so that a worker has several
-//               stages that are no neighbours; alone, and side by side where devices are left
+//   branches    place_branches() (plan/cut/branches.cpp) gives parallel branches to different workers, so that a worker may have
+//               several stages that are not adjacent; also as replicas where devices are left
 //   replicas    search_stages() (plan/cut/downsets.cpp) gives a slow stage more devices: micro-batch k goes to replica k mod r
 //
-// Each for several numbers of micro-batches, by the same forecast as all others. Nothing is proved of them: where one of them is the best
-// plan, the bound of the search falls back to the area, which holds for any placement.
+// Each is forecast for several numbers of micro-batches. Nothing is proved about them: where one is the best plan, the bound of the search
+// falls back to the area, which holds for any placement.
 #include "cohort/plan/search/cut_forecasts.h"
 
 #include <algorithm>
@@ -70,7 +70,7 @@ class Irregular {
   void replicate_stages(const Profile& profile, int m) {
     const PlanProblem& asked = space_.request().problem;
     StageProblem problem;
-    const double copies = 3 + asked.optimizer_arrays;  // Weights, gradients, buckets, state: the forecast knows better.
+    const double copies = 3 + asked.optimizer_arrays;  // Weights, gradients, buckets and state, roughly.
     for (const LayerProfile& layer : profile.layers)
       problem.layers.push_back({layer.forward_seconds, layer.backward_input_seconds + layer.backward_weight_seconds,
                                 copies * static_cast<double>(layer.weight_bytes), static_cast<double>(layer.stash_bytes),

@@ -1,21 +1,19 @@
 // The joint search: every layout has a bound, few have a forecast.
 //
-//   1. Degrees (precision, tp, pp, dp, batch), each with the bound of its area (combination_bound.h). Data parallelism over all
-//      devices, an equal pipeline and the most promising layouts of every branch (precision, tp, pp) are forecast first, so that there is
-//      something to beat; then the best goes to better neighbours.
-//   2. Degrees below the best so far are taken apart into layouts (search_space.h); those whose own bound is no less than the best are done
-//      with, the others wait, by what an even cut would take. From time to time the most promising are forecast, which lowers the best.
-//   3. The layouts that wait are forecast in that order as long as their bound is below the best: all cuts with all sets of recomputed
-//      layers where these are few, else the cuts of cut_forecasts.h. A layout of which all was tried has its best plan as its bound.
-//   4. The best few plans are improved by moving boundaries. Where gradients may be rounded, it is tried on the best plans that can, and
-//      taken where it brings kMinCompressionGain, mild before strong.
-//   5. Layouts with little memory are forecast too: for the front, and for plans that fit where nothing else does.
+//   1. Bound all degrees (precision, tp, pp, dp, batch) by their area (combination_bound.h). Forecast data parallelism over all devices, an
+//      equal pipeline and the most promising layouts of every branch (precision, tp, pp); then move to better neighbours.
+//   2. Expand degrees whose bound is below the best into layouts (search_space.h). Layouts whose bound is not below the best are excluded,
+//      the others are pending, ordered by the estimated time of an even cut. The most promising are forecast at intervals.
+//   3. Forecast pending layouts in that order while their bound is below the best: all cuts with all sets of recomputed layers where these
+//      are few, else the cuts of cut_forecasts.h.
+//   4. Improve the best few plans by moving boundaries. Compression, where allowed, is tried on the best plans, mild before strong, and
+//      taken where it gains kMinCompressionGain.
+//   5. Forecast layouts with little memory, for the front and for problems where nothing else fits.
+//   6. For small problems try plans outside the class: parallel branches, and stages with different numbers of replicas (irregular.cpp).
 //
-//   6. Small problems: branches side by side and stages with replicas of their own (irregular.cpp), which are outside of the class.
-//
-// Lower bound: the least of the bounds of all that was neither tried completely nor excluded, and of the best plan. The class it is proved
-// for: joint_search.md. Work is counted in simulated actions, so that the answer does not depend on the machine's speed; time only cuts it
-// short. Cost: degrees log degrees + layouts + kMaxWork actions.
+// The lower bound is the least of the best plan and the bounds of all layouts that were neither tried completely nor excluded; it is proved
+// for the class of joint_search.md. Work is counted in simulated actions, so that the answer does not depend on the speed of the machine;
+// time only cuts it short. Cost: degrees log degrees + layouts + kMaxWork actions.
 
 #include "cohort/plan/search/joint_search.h"
 
@@ -154,7 +152,7 @@ class JointSearch {
       if (bound.seconds >= pool_.best_objective()) ++counts.done;  // Excluded: the best only falls.
       else if (const double work = forecasts_.work_of(combination); work > kMostForecastWork) record_unproved(combination, bound);
       else if (is_over()) record_unproved(bound);
-      // Of layouts that seem equal the one that is forecast sooner goes first.
+      // Cheaper forecasts come first among equal estimates.
       else
         out.push_back({combination, bound, bounds_.estimate(combination) * scale(degrees.batch) * (1 + 0.02 * std::log2(1 + work / 1e4))});
     }
@@ -173,7 +171,7 @@ class JointSearch {
   /// Forecasts all cuts where these are few, else the likely ones; then the layout is done.
   void forecast_all_cuts(PendingLayout& pending) {
     if (pending.is_done) return;
-    if (!tried_all_.insert(key_of(pending.combination)).second) {  // Branches and neighbours come before the list.
+    if (!tried_all_.insert(key_of(pending.combination)).second) {  // A neighbour of the best was tried already.
       pending.is_done = true;
       return;
     }
@@ -194,7 +192,7 @@ class JointSearch {
     if (is_cut_short_) return;  // An unfinished layout proves nothing.
     pending.is_done = true;
     ++counts_.done;
-    // What rounding would bring there was not tried on all cuts; bounds count no exchange that it could shorten.
+    // Compression was not tried on all cuts; bounds count no exchange that it could shorten.
     const bool may_round = request_.may_compress && pending.combination.degrees.dp > 1;
     if (!outcome->is_exact || may_round) record_unproved(pending.bound);
   }
@@ -240,14 +238,14 @@ class JointSearch {
     widest([](const Degrees& d) { return d.pp; }, [](const Degrees& d) { return d.dp == 1 && d.tp == 1 && d.pp > 1; });
   }
 
-  /// Long pipelines of nearly the same length are nearly the same: those with 2^a or 3 * 2^a workers stand for all.
+  /// Long pipelines of similar length cost about the same: those with 2^a or 3 * 2^a workers represent all.
   static bool is_round(int workers) {
     const auto is_power = [](int n) { return (n & (n - 1)) == 0; };
     return is_power(workers) || (workers % 3 == 0 && is_power(workers / 3));
   }
 
-  /// One choice of degrees for each (precision, tp, pp, batch), the most promising: of it the best by estimate under every ZeRO stage
-  /// and every schedule, so that none is left out because the estimate errs.
+  /// For each (precision, tp, pp, batch) the most promising degrees: the best by estimate for every ZeRO stage and every schedule, so that
+  /// an error of the estimate excludes none.
   void forecast_every_branch() {
     std::map<std::array<int, 4>, std::pair<double, const Degrees*>> branches;
     for (const auto& [degrees, bound] : degrees_) {
@@ -264,7 +262,7 @@ class JointSearch {
     double last = -1;
     for (const auto& [estimate, degrees] : order) {
       if (is_over() || forecasts_.work() > kMaxWork / 2) return;
-      if (estimate == last) continue;  // The other half precision, as a rule.
+      if (estimate == last) continue;  // Usually the other half precision.
       last = estimate;
       std::vector<PendingLayout> found;
       SearchCounts uncounted;
@@ -278,7 +276,7 @@ class JointSearch {
     }
   }
 
-  /// Whether `one` is `from` with one thing changed: a degree to its half or double with another, ZeRO, schedule, order, micro-batches.
+  /// Whether `one` differs from `from` in one choice: two degrees by a factor of two, ZeRO, schedule, order, or micro-batches.
   static bool is_neighbour(const Combination& one, const Combination& from) {
     const auto near = [](double a, double b) { return a <= 2 * b && b <= 2 * a; };
     const Degrees &a = one.degrees, &b = from.degrees;
@@ -324,7 +322,7 @@ class JointSearch {
     descend();
     std::vector<PendingLayout> pending;
     std::vector<std::pair<double, size_t>> order;
-    for (size_t i = 0; i < degrees_.size(); ++i) {  // Out of time only the bounds are still looked at.
+    for (size_t i = 0; i < degrees_.size(); ++i) {  // Out of time only bounds count.
       costs_.trim();
       order.emplace_back(is_over() ? 0 : bounds_.estimate(degrees_[i].first) * scale(degrees_[i].first.batch), i);
     }
@@ -336,7 +334,7 @@ class JointSearch {
       expand(degrees, pending, counts_);
       if (pending.size() < next_round) continue;
       forecast_best(pending, kForecastsPerRound);
-      // Of very many, those that can hardly win are left open at once.
+      // Of very many layouts the unlikely ones are dropped at once.
       const bool is_full = pending.size() > kMaxPending;
       std::erase_if(pending, [&](const PendingLayout& one) {
         if (one.is_done || one.bound.seconds >= pool_.best_objective()) return true;
@@ -354,7 +352,7 @@ class JointSearch {
       if (is_over() || forecasts_.work() > likely_cuts_end) break;
       if (one.estimate < kMaxEstimateFactor * pool_.best_objective()) forecast_likely_cuts(one);
     }
-    // Trying all is dear: first where the likely cuts came nearest to the best.
+    // Trying all cuts is expensive: layouts whose likely cuts came closest to the best go first.
     for (PendingLayout& one : pending)
       if (const auto found = likely_outcomes_.find(key_of(one.combination));
           found != likely_outcomes_.end() && std::isfinite(found->second.best))
@@ -405,7 +403,7 @@ class JointSearch {
   /// A stronger rounding must gain kMinCompressionGain over the milder one.
   void try_compression() {
     if (pool_.empty() || space_.compressions().size() < 2) return;
-    // Only what no run refuses: dp alone. The best such plans without rounding are the start.
+    // Runs accept compression with dp alone. Start from the best such plans without compression.
     std::vector<PendingLayout> plain;
     for (const auto& [degrees, bound] : degrees_)
       if (degrees.dp > 1 && degrees.pp == 1 && degrees.tp == 1 && bound.seconds < pool_.best_objective()) {

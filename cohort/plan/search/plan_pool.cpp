@@ -1,7 +1,7 @@
-// The plans that a search has met. The list keeps the best of each kind, at most kMostKept of them; the front keeps those that no other has both less
-// time and less memory than, time being seconds to the goal where that is asked for, else of a step.
+// The plans that a search has met: a list of the best plan of each kind, at most kMostKept, and the Pareto front of time (to the goal, or
+// of a step) and memory.
 //
-// Cost: kMostKept + front a plan.
+// Cost: O(kMostKept + front) per plan.
 #include "cohort/plan/search/cut_forecasts.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ bool PlanPool::add(const RankedPlan& plan) {
     const auto at = std::partition_point(front_.begin(), front_.end(), [&](const RankedPlan& other) { return time(other) < time(plan); });
     front_.insert(at, plan);
   }
-  // Of plans with the same objective (bytes, say) the faster one is better.
+  // Of plans with the same objective (such as bytes) the faster one is better.
   const auto better = [](const RankedPlan& a, const RankedPlan& b) {
     return a.objective != b.objective ? a.objective < b.objective : a.forecast.step_seconds < b.forecast.step_seconds;
   };
@@ -64,9 +64,8 @@ std::vector<RankedPlan> PlanPool::runners_up(int count) const {
 
 // Why nothing fits, and what would do.
 //
-//   memory    the peak of the plan that needs the least: with that much a rank, that plan fits.
-//   devices   the same cluster with more hosts of its last kind, twice as many each time until a plan fits, six times at most;
-//             then bisection on the number of devices. Every number that is named was found to do.
+//   memory    the peak of the plan with the least memory: with that much per rank, that plan fits.
+//   devices   the cluster with more hosts of its last kind: least_number() of devices with which a plan was found that fits.
 //
 // Cost: about twelve searches for the least memory, of a fraction of a second each.
 namespace {

@@ -45,7 +45,7 @@ MachineAnswer search_machines(const SearchRequest& request, int most_workers, co
   std::optional<Error> last;
   double bound = std::numeric_limits<double>::infinity();
   for (const Cluster& machine : machines) {
-    // Fewer ranks than were measured side by side have other costs: those of a smaller machine, where there is one.
+    // Fewer ranks have the costs of a smaller machine, where one was measured.
     int least = 1;
     for (const Cluster& other : machines)
       if (other.num_devices() < machine.num_devices()) least = std::max(least, other.num_devices() + 1);
@@ -60,12 +60,12 @@ MachineAnswer search_machines(const SearchRequest& request, int most_workers, co
       PlanAnswer answer = search_plan(here, progress, stop);
       out.tried.back().plan = answer.best;
       bound = std::min(bound, answer.lower_bound);
-      // Of equals fewer workers: the machines rise.
+      // Machines are in ascending order, so equals go to fewer workers.
       if (out.request.problem.cluster.hosts.empty() || answer.best.objective < out.answer.best.objective)
         out.request = here, out.answer = std::move(answer);
     } catch (const Error& error) {
       last = error;
-      // Keys that are given may need more workers than this machine has.
+      // Given keys may need more workers than this machine has.
       out.tried.back().why = why_nothing(request, machine.num_devices());
     }
   }

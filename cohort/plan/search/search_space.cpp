@@ -1,16 +1,16 @@
 // The layouts of a request: degrees, and for one choice of degrees everything else but cut and recompute.
 //
-//   precision     those that the profile has points of for every kind of device that takes part
+//   precision     those with points in the profile for every kind of device used
 //   tp            divisors of the devices of every host (so that a layer is divided inside of a host) with points in the profile
 //   pp            1 .. layers; above kEveryCount divisors of the layers and powers of two
-//   dp            1 .. samples; of a batch above kEveryDegree samples the least dp for each size of a replica's share, divisors and powers
-//                 of two; of the former above kEveryCount those that are 1 % apart
-//   micro-batches  (pp > 1), accumulate (pp = 1): 1 .. samples of a share; of a share above kEveryPiece samples the least number for each
-//                 size of a piece, where numbers are at most 1.5 apart, and powers of two
+//   dp            1 .. samples; above kEveryDegree samples the least dp for each size of a replica's share, divisors and powers of two;
+//                 above kEveryCount only those that are 1 % apart
+//   micro-batches  (pp > 1), accumulate (pp = 1): 1 .. samples of a share; above kEveryPiece samples the least number for each size of a
+//                 micro-batch, spaced by factors of at most 1.5, and powers of two
 //   zero, schedule, order, shares (of a dp alone on mixed devices)
 //
-// No choice depends on memory, on links or on how many devices there are beyond those it uses: a larger or faster cluster has all layouts
-// of a smaller one, which is what keeps the search from getting worse there.
+// No choice depends on memory, links or unused devices: a larger or faster cluster has all layouts of a smaller one, so its best plan is
+// no worse.
 
 #include "cohort/plan/search/search_space.h"
 
@@ -31,7 +31,7 @@ constexpr int kMostShares = 512;
 
 int64_t rounded_up(int64_t value, int64_t parts) { return (value + parts - 1) / parts; }
 
-/// The least number of pieces for each size of a piece of `whole`, and powers of two; rising.
+/// The least number of micro-batches for each size of a micro-batch of `whole` samples, and powers of two; ascending.
 std::vector<int64_t> piece_counts(int64_t whole, int64_t most, int64_t all_up_to, bool thin) {
   std::set<int64_t> counts;
   const int64_t end = std::min(whole, most);
@@ -98,13 +98,13 @@ SearchSpace::SearchSpace(const SearchRequest& request) : request_(request), give
   std::set<std::string> precisions;
   for (const ProfilePoint& point : problem.profile.points) precisions.insert(point.precision);
   if (is_given("precision")) precisions = {given_.precision};
-  // fp32 first: of equals it is taken.
+  // fp32 comes first, so that it wins ties.
   precisions_.assign(precisions.begin(), precisions.end());
   std::stable_partition(precisions_.begin(), precisions_.end(), [](const std::string& name) { return name == "fp32"; });
   schedules_ = {"1f1b",          "gpipe", "zb-h1", "interleaved:2", "interleaved:3", "interleaved:4",
                 "interleaved:8", "bfs:2", "bfs:3", "bfs:4",         "bfs:8",         "zb-v"};
   if (is_given("schedule")) {
-    num_stages_of(given_.schedule, 2);  // Refuses what is no name.
+    num_stages_of(given_.schedule, 2);  // Refuses unknown names.
     schedules_ = {given_.schedule};
   }
   for (const std::string& schedule : schedules_) chunks_.push_back(num_stages_of(schedule, 2) / 2);
@@ -223,7 +223,7 @@ std::vector<Degrees> SearchSpace::all_degrees() const {
   std::vector<Degrees> out;
   for (int precision = 0; precision < static_cast<int>(precisions_.size()); ++precision)
     for (const int tp : tensor_degrees) {
-      // Ranks up to here have points and hosts that tp divides.
+      // The ranks that have points, on hosts whose devices tp divides.
       int most_ranks = 0;
       for (const HostGroup& group : problem.cluster.hosts) {
         if (group.devices_per_host % tp != 0 || !has_costs(group, precisions_[static_cast<size_t>(precision)], tp)) break;
@@ -351,7 +351,6 @@ void SearchSpace::add_combinations(const Degrees& degrees, std::vector<Combinati
       if (!runs(layout_of(it), num_refused)) continue;
       for (int order = 0; order < (orders_differ ? static_cast<int>(orders_.size()) : 1); ++order)
         for (const auto& [micro_batches, accumulate] : pieces) {
-          // A sample for each piece.
           if (int64_t{micro_batches} * accumulate * degrees.dp > batch_size(degrees)) continue;
           if (problem.profile.sample_granularity > 1 && int64_t{micro_batches} * accumulate > 1) continue;
           it.order = order, it.micro_batches = micro_batches, it.accumulate = accumulate;
