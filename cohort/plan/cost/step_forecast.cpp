@@ -191,8 +191,7 @@ class Forecast {
       const double share = per_micro_step * weights[static_cast<size_t>(data)] / sum;
       out.emplace_back(problem_.cluster.device_of_rank(places_.rank(data, 0, 0)), largest_piece(share));
     }
-    std::sort(out.begin(), out.end());
-    out.erase(std::unique(out.begin(), out.end()), out.end());
+    sort_unique(out);
     return out;
   }
 

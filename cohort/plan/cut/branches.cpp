@@ -83,8 +83,7 @@ struct Graph {
     std::vector<std::pair<int, int>> values;
     for (const auto& [from, to] : profile.edges)
       if (from >= 0 && node_of[from] != node_of[to]) values.push_back({from, node_of[to]});
-    std::sort(values.begin(), values.end());
-    values.erase(std::unique(values.begin(), values.end()), values.end());
+    sort_unique(values);
     for (const auto& [layer, to] : values) seconds[{node_of[layer], to}] += profile.transfer_seconds(profile.layers[layer].output_bytes);
     for (const auto& [edge, its_seconds] : seconds) {
       forward.before[edge.second].push_back({edge.first, its_seconds});
@@ -221,8 +220,7 @@ BranchPlacement stages_of(const Profile& profile, std::vector<int> first_layer, 
   const std::vector<int> stage_of = stage_of_layers(placement.first_layer, profile.layers.size());
   for (const auto& [from, to] : profile.edges)
     if (from >= 0 && stage_of[from] != stage_of[to]) placement.edges.push_back({stage_of[from], stage_of[to]});
-  std::sort(placement.edges.begin(), placement.edges.end());
-  placement.edges.erase(std::unique(placement.edges.begin(), placement.edges.end()), placement.edges.end());
+  sort_unique(placement.edges);
   placement.seconds = Graph(profile, stage_of, placement.num_stages()).run(placement.rank, placement.num_stages());
   return placement;
 }

@@ -32,8 +32,7 @@ class StageMemory {
       if (from < options.first_layer) received.push_back(from);
       else readers_[from - options.first_layer].push_back(to);
     }
-    std::sort(received.begin(), received.end());
-    received.erase(std::unique(received.begin(), received.end()), received.end());
+    sort_unique(received);
     for (const int value : received) kept_bytes_ += profile.layers[value].output_bytes;
     for (int layer = options.first_layer; layer < options.end_layer; ++layer) {
       kept_bytes_ += profile.layers[layer].stash_bytes;

@@ -221,10 +221,7 @@ SplitCosts::SplitCosts(const Profile& profile, const SplitOptions& options)
   readers_.resize(num_layers);
   for (const auto& [from, to] : profile.edges)
     if (from >= 0) readers_[from].push_back(to);
-  for (std::vector<int>& readers : readers_) {
-    std::sort(readers.begin(), readers.end());
-    readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
-  }
+  for (std::vector<int>& readers : readers_) sort_unique(readers);
 }
 
 int64_t SplitCosts::memory_bytes(int stage, int first, int end, int64_t received_bytes) const {

@@ -188,8 +188,7 @@ std::vector<int> degrees_of(const AnalyticOptions& options, const Cluster& clust
     return degree > 1 && std::none_of(graph.layers().begin(), graph.layers().end(),
                                       [&](const LayerShape& layer) { return layer.tensor_parts > 1 && layer.tensor_parts % degree == 0; });
   });
-  std::sort(degrees.begin(), degrees.end());
-  degrees.erase(std::unique(degrees.begin(), degrees.end()), degrees.end());
+  sort_unique(degrees);
   return degrees;
 }
 
@@ -210,8 +209,7 @@ std::vector<int64_t> sizes_of(const AnalyticOptions& options) {
     for (int64_t size = 1; size <= 256; size *= 2) sizes.push_back(size);
   for (const int64_t size : sizes)
     if (size < 1) fail(ErrorCode::kBadInput, "invalid micro-batch: ", size, " samples; expected 1 or more");
-  std::sort(sizes.begin(), sizes.end());
-  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  sort_unique(sizes);
   return sizes;
 }
 
@@ -271,8 +269,7 @@ ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, 
                               .tensor_parts = static_cast<int>(std::min<int64_t>(layer.tensor_parts, 1 << 30)),
                               .num_tensor_exchanges = layer.num_tensor_exchanges});
     std::vector<int> inputs = layer.inputs;
-    std::sort(inputs.begin(), inputs.end());
-    inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
+    sort_unique(inputs);
     for (const int input : inputs) profile.edges.emplace_back(input, static_cast<int>(index));
     if (layer.tied_to >= 0) profile.tied.emplace_back(layer.tied_to, static_cast<int>(index));
   }

@@ -1,15 +1,13 @@
 // Costs at one micro-batch size from those that were measured at a few.
 //
 //   1. The points of a key (device, precision, tp) are adjacent in ModelProfile::points, sorted by micro-batch: binary searches find them
-//   and
-//      the neighbouring sizes. Points of the device itself take precedence over those of any device.
+//      and the neighbouring sizes. Points of the device itself take precedence over those of any device.
 //   2. A measured size has its costs; between two sizes costs are interpolated; with one size they are proportional.
 //   3. Beyond the sizes costs are extrapolated from the two outermost sizes. A falling line (noise of cheap layers) continues as constant;
 //      below the smallest size a line stays above what is proportional to it (a negative constant comes from a layer that outgrew a cache).
 //      So no cost is negative, and none falls as the micro-batch grows.
-//   4. Bytes are rounded up, at most 2^44 per layer, so that sums do not overflow. The interval of a layer is interpolated between sizes
-//   and
-//      that of the nearest size beyond them.
+//   4. Bytes are rounded up, at most 2^44 per layer, so that sums do not overflow. The interval of a layer is interpolated between sizes,
+//      and that of the nearest size beyond them.
 //
 // Cost: log points + layers + edges.
 

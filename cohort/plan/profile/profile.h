@@ -13,6 +13,12 @@
 
 namespace cohort {
 
+template <typename T>
+void sort_unique(std::vector<T>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
 /// Whether a layer's output is in its stash, and which backward needs it.
 enum class OutputKept : uint8_t {
   kNo,
