@@ -91,7 +91,7 @@ class ModelMeter {
       if (&precision == &options_.precisions.front())
         reserved_bytes_ = std::max(reserved_bytes_, share_peak_bytes - tensor_bytes_of_share(profile));
     }
-    for (int degree = 2; options_.divides_layers && degree <= group_.size(); degree *= 2)
+    for (int degree = 2; degree <= group_.size(); degree *= 2)
       if (group_.size() % degree == 0) measure_divided(degree, profile);
     if (options_.times_compression && group_.size() > 1) measure_codings(*model, profile);
     show("exchanges");

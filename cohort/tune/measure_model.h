@@ -14,7 +14,6 @@ namespace cohort {
 struct MeasureModelOptions {
   std::vector<std::string> precisions = {"fp32"};
   std::vector<int> workers = {1};  ///< Numbers of concurrent ranks, measured one number at a time; a rank has its share of the cores.
-  bool divides_layers = true;      ///< Also measure tp, for powers of two that divide a number of workers.
   bool times_compression = false;  ///< Also time compression of the model's gradients, for plans that may compress.
   bool shows_progress = false;     ///< A line on stderr that is redrawn.
 };

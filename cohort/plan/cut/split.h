@@ -16,10 +16,9 @@ namespace cohort {
 struct SplitOptions {
   int num_stages = 1;
   int num_micro_batches = 1;
-  int num_ranks = 0;                     ///< 0: one a stage. Fewer: stages are dealt as an interleaved schedule deals them.
-  int64_t memory_bytes = 0;              ///< Limit per rank; 0: none.
-  double optimizer_bytes_factor = 1;     ///< Optimizer state as a multiple of the weights' bytes.
-  std::vector<int> stash_micro_batches;  ///< Micro-batches that each stage keeps at most; empty: num_stages - stage (1F1B).
+  int num_ranks = 0;                  ///< 0: one a stage. Fewer: stages are dealt as an interleaved schedule deals them.
+  int64_t memory_bytes = 0;           ///< Limit per rank; 0: none.
+  double optimizer_bytes_factor = 1;  ///< Optimizer state as a multiple of the weights' bytes.
 };
 
 struct Split {

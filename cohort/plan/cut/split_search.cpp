@@ -201,14 +201,8 @@ SplitCosts::SplitCosts(const Profile& profile, const SplitOptions& options)
   if (!(options.optimizer_bytes_factor >= 0) || options.memory_bytes < 0)
     fail(ErrorCode::kBadInput, "split: optimizer_bytes_factor ", options.optimizer_bytes_factor, ", memory_bytes ", options.memory_bytes,
          "; neither may be negative");
-  if (!options.stash_micro_batches.empty() && static_cast<int>(options.stash_micro_batches.size()) != num_stages_)
-    fail(ErrorCode::kBadInput, "split: ", options.stash_micro_batches.size(), " numbers of kept micro-batches for ", num_stages_,
-         " stages");
-  for (int stage = 0; stage < num_stages_; ++stage) {
-    const int most = options.stash_micro_batches.empty() ? num_stages_ - stage : options.stash_micro_batches[stage];
-    if (most < 0) fail(ErrorCode::kBadInput, "split: stage ", stage, " keeps ", most, " micro-batches");
-    kept_.push_back(std::min(most, options.num_micro_batches));
-  }
+  // Micro-batches whose stash a stage keeps under 1F1B.
+  for (int stage = 0; stage < num_stages_; ++stage) kept_.push_back(std::min(num_stages_ - stage, options.num_micro_batches));
 
   seconds_before_.push_back(0), weights_before_.push_back(0), stash_before_.push_back(0);
   for (const LayerProfile& layer : profile.layers) {

@@ -176,31 +176,16 @@ class ShapeCosts {
   double element_bytes_;
 };
 
-std::vector<int> degrees_of(const AnalyticOptions& options, const Cluster& cluster, const ShapeGraph& graph) {
-  std::vector<int> degrees = options.tensor_degrees;
-  for (const int degree : degrees)
-    if (degree < 1) fail(ErrorCode::kBadInput, "invalid tensor degree: ", degree, "; expected 1 or more");
+/// 1, 2, 4, ... up to the devices of the largest host, where a layer can be divided so.
+std::vector<int> tensor_degrees(const Cluster& cluster, const ShapeGraph& graph) {
   int largest = 1;
   for (const HostGroup& group : cluster.hosts) largest = std::max(largest, group.devices_per_host);
-  if (degrees.empty())
-    for (int degree = 1; degree <= largest; degree *= 2) degrees.push_back(degree);
-  std::erase_if(degrees, [&](int degree) {
-    return degree > 1 && std::none_of(graph.layers().begin(), graph.layers().end(),
-                                      [&](const LayerShape& layer) { return layer.tensor_parts > 1 && layer.tensor_parts % degree == 0; });
-  });
-  sort_unique(degrees);
+  std::vector<int> degrees = {1};
+  for (int degree = 2; degree <= largest; degree *= 2)
+    if (std::any_of(graph.layers().begin(), graph.layers().end(),
+                    [&](const LayerShape& layer) { return layer.tensor_parts > 1 && layer.tensor_parts % degree == 0; }))
+      degrees.push_back(degree);
   return degrees;
-}
-
-/// The precisions of one kind of device, sorted.
-std::vector<std::string> precisions_of(const AnalyticOptions& options, const DeviceKind& kind) {
-  std::vector<std::string> precisions;
-  for (const DeviceKind::Rate& rate : kind.rates)
-    if (options.precisions.empty() ||
-        std::find(options.precisions.begin(), options.precisions.end(), rate.precision) != options.precisions.end())
-      precisions.push_back(rate.precision);
-  std::sort(precisions.begin(), precisions.end());
-  return precisions;
 }
 
 std::vector<int64_t> sizes_of(const AnalyticOptions& options) {
@@ -277,15 +262,19 @@ ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, 
   std::vector<const DeviceKind*> kinds;
   for (const DeviceKind& kind : cluster.devices) kinds.push_back(&kind);
   std::sort(kinds.begin(), kinds.end(), [](const DeviceKind* a, const DeviceKind* b) { return a->name < b->name; });
-  for (const DeviceKind* kind : kinds)
-    for (const std::string& precision : precisions_of(options, *kind))
-      for (const int degree : degrees_of(options, cluster, graph))
+  for (const DeviceKind* kind : kinds) {
+    std::vector<std::string> precisions;
+    for (const DeviceKind::Rate& rate : kind->rates) precisions.push_back(rate.precision);
+    std::sort(precisions.begin(), precisions.end());
+    for (const std::string& precision : precisions)
+      for (const int degree : tensor_degrees(cluster, graph))
         for (const int64_t size : sizes) {
           ProfilePoint point{.device = kind->name, .precision = precision, .tp = degree, .micro_batch = size};
           const ShapeCosts costs(graph, *kind, precision, degree);
           for (size_t index = 0; index < graph.layers().size(); ++index) point.layers.push_back(costs.of(index, size));
           profile.points.push_back(std::move(point));
         }
+  }
   return profile;
 }
 

@@ -11,12 +11,10 @@
 namespace cohort {
 
 struct AnalyticOptions {
-  std::vector<int64_t> micro_batches;   ///< Sizes of points; empty: 1, 2, 4, ... 256.
-  std::vector<int> tensor_degrees;      ///< Empty: 1, 2, 4, ... up to the devices of the largest host, that divide a layer.
-  std::vector<std::string> precisions;  ///< Empty: those of every device.
-  std::string data;                     ///< A value of --data, used for its shape only. "": fashion-mnist, or text for text models.
-  int64_t image_size = 0;               ///< A value of --image-size for picture files; 0: unchanged.
-  int64_t context = 0;                  ///< Context of text, unless the model has context=N; 0: 64.
+  std::vector<int64_t> micro_batches;  ///< Sizes of points; empty: 1, 2, 4, ... 256.
+  std::string data;                    ///< A value of --data, used for its shape only. "": fashion-mnist, or text for text models.
+  int64_t image_size = 0;              ///< A value of --image-size for picture files; 0: unchanged.
+  int64_t context = 0;                 ///< Context of text, unless the model has context=N; 0: 64.
 };
 
 /// `model` as --model has it: any built-in family. Models of text take two options more than their factory: context=N and vocabulary=N, for

@@ -3,7 +3,6 @@
 #include "cohort/plan/profile/shape_graph.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 
