@@ -24,7 +24,7 @@ const WorkerForecast& slowest_of(const StepForecast& forecast) {
   });
 }
 
-std::string where_time_goes(const StepForecast& forecast) {
+std::string time_sentence(const StepForecast& forecast) {
   const WorkerForecast& worker = slowest_of(forecast);
   const double step = forecast.step_seconds;
   std::vector<std::pair<double, std::string>> parts = {
@@ -40,7 +40,7 @@ std::string where_time_goes(const StepForecast& forecast) {
   return concat("the busiest worker spends its step on ", join(said, ", "));
 }
 
-std::string where_memory_goes(const StepForecast& forecast) {
+std::string memory_sentence(const StepForecast& forecast) {
   const WorkerForecast& worker = forecast.tightest_worker();
   const StepMemory& memory = worker.memory;
   const std::vector<std::pair<int64_t, std::string>> parts = {{memory.weights + memory.gradients, "weights and gradients"},
@@ -108,8 +108,8 @@ std::string why_stages_differ(const SearchRequest& request, const RankedPlan& pl
 
 std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnswer& answer) {
   const Layout& layout = answer.best.candidate.layout;
-  std::vector<std::string> reasons = {certificate(request, answer), where_time_goes(answer.best.forecast),
-                                      where_memory_goes(answer.best.forecast)};
+  std::vector<std::string> reasons = {certificate(request, answer), time_sentence(answer.best.forecast),
+                                      memory_sentence(answer.best.forecast)};
   if (const auto uneven = uneven_forecast(request.problem, answer.best)) reasons.push_back(sentence_of(*uneven));
   if (std::string stages = why_stages_differ(request, answer.best); !stages.empty()) reasons.push_back(std::move(stages));
   const int devices = std::min(request.most_workers(), request.problem.cluster.num_devices());
@@ -347,14 +347,14 @@ namespace {
 double compute_seconds(const PlanProblem& problem, const Layout& layout, int rank, double share) {
   const int micro_steps = std::max(1, layout.accumulate);
   const DeviceKind& device = problem.cluster.devices[static_cast<size_t>(problem.cluster.device_of_rank(rank))];
-  const int64_t samples = largest_piece(share * static_cast<double>(problem.global_batch) / micro_steps);
+  const int64_t samples = largest_micro_batch(share * static_cast<double>(problem.global_batch) / micro_steps);
   const Profile profile = profile_at(problem.profile, {device.name, precision_of(layout), 1, samples});
   return micro_steps * profile.seconds();
 }
 
 double waste_of(const PlanProblem& problem, const Layout& layout, const std::vector<double>& shares, double step_seconds) {
   std::vector<double> compute;
-  const MeshPlaces places(layout, problem.cluster);
+  const MeshPlacement places(layout, problem.cluster);
   for (int data = 0; data < layout.dp; ++data)
     compute.push_back(compute_seconds(problem, layout, places.rank(data, 0, 0), shares[static_cast<size_t>(data)]));
   return waiting_share(compute, step_seconds);

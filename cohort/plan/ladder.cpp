@@ -37,9 +37,9 @@ constexpr const char* kMoreWorkers = "more workers";
 
 using Keys = std::map<std::string, std::string>;
 
-class LadderSearch {
+class FallbackSearch {
  public:
-  LadderSearch(const SearchRequest& request, const std::atomic<bool>* stop, const std::function<void()>& look)
+  FallbackSearch(const SearchRequest& request, const std::atomic<bool>* stop, const std::function<void()>& look)
       : request_(request), stop_(stop), look_(look), workers_(request.most_workers()) {
     allowed_ = request.problem;
     for (DeviceKind& device : request_.problem.cluster.devices) device.memory_bytes = less_margin(device.memory_bytes);
@@ -67,17 +67,17 @@ class LadderSearch {
     Ladder out;
     const SearchRequest as_it_is = with(base_);
     if (workers_ > request_.problem.cluster.num_devices() || !least_memory(as_it_is)) refuse(as_it_is);
-    add(out, [&] { return judge("as it is", as_it_is); });
+    add(out, [&] { return search_option("as it is", as_it_is); });
     if (!out.rungs.empty()) out.constraint = constraint_of(*out.rungs.front().plan);
-    for (const auto& [name, keys] : kinds_of_choice()) add(out, [&, &name = name, &keys = keys] { return one_kind(name, keys); });
-    add(out, [&] { return judge(kAll, all_free()); });
+    for (const auto& [name, keys] : kinds_of_choice()) add(out, [&, &name = name, &keys = keys] { return option_of_kind(name, keys); });
+    add(out, [&] { return search_option(kAll, all_free()); });
     if (request_.objective != Objective::kTimeToGoal) add(out, [&] { return smaller_batch(); });
     if (out.rungs.empty() || !out.rungs.front().fits) add(out, [&] { return more_workers(); });
-    for (const LadderVariants& kind : sources.variants) {
-      const bool nothing_fits = std::none_of(out.rungs.begin(), out.rungs.end(), [](const Rung& rung) { return rung.fits; });
+    for (const FallbackVariants& kind : sources.variants) {
+      const bool nothing_fits = std::none_of(out.rungs.begin(), out.rungs.end(), [](const Rung& option) { return option.fits; });
       if (!kind.is_last_resort || nothing_fits) add(out, [&] { return variant_of(kind); });
     }
-    if (!sources.longer.empty()) say_both_ways(out, sources.longer);
+    if (!sources.longer.empty()) note_both_ways(out, sources.longer);
     out.notes.insert(out.notes.end(), sources.notes.begin(), sources.notes.end());
     out.is_stopped = is_over();
     return out;
@@ -99,18 +99,18 @@ class LadderSearch {
   /// Adds an option unless it was cut short or repeats an earlier one.
   void add(Ladder& out, const std::function<Rung()>& make) const {
     if (is_over()) return;
-    Rung rung = make();
+    Rung option = make();
     // Two kinds of choice may end in the same layout; only for all of them together that is worth a row.
-    const auto is_same = [&](const Rung& one) { return one.options == rung.options; };
-    const bool is_news =
-        out.rungs.empty() || (!rung.options.empty() && (rung.name == kAll || std::none_of(out.rungs.begin(), out.rungs.end(), is_same)));
-    if (rung.plan && !out.rungs.empty() && rung.is_same_training && rung.note.empty() && is_no_better(rung, out.rungs.front()))
-      rung.note = "no better than as it is: neither faster nor smaller";
-    if (!is_over() && rung.plan && is_news) out.rungs.push_back(std::move(rung));
+    const auto is_same = [&](const Rung& one) { return one.options == option.options; };
+    const bool is_news = out.rungs.empty() ||
+                         (!option.options.empty() && (option.name == kAll || std::none_of(out.rungs.begin(), out.rungs.end(), is_same)));
+    if (option.plan && !out.rungs.empty() && option.is_same_training && option.note.empty() && is_no_better(option, out.rungs.front()))
+      option.note = "no better than as it is: neither faster nor smaller";
+    if (!is_over() && option.plan && is_news) out.rungs.push_back(std::move(option));
   }
 
-  static bool is_no_better(const Rung& rung, const Rung& base) {
-    const StepForecast &its = rung.plan->forecast, &before = base.plan->forecast;
+  static bool is_no_better(const Rung& option, const Rung& base) {
+    const StepForecast &its = option.plan->forecast, &before = base.plan->forecast;
     return its.step_seconds >= before.step_seconds && its.peak_memory_bytes() >= before.peak_memory_bytes();
   }
 
@@ -187,7 +187,7 @@ class LadderSearch {
     return least && within_limits(request, *least).forecast.fits;
   }
 
-  Rung judge(const std::string& name, const SearchRequest& request) const {
+  Rung search_option(const std::string& name, const SearchRequest& request) const {
     Rung out{.name = name};
     const std::optional<RankedPlan> least = least_memory(request);
     if (!least) return out;
@@ -206,14 +206,14 @@ class LadderSearch {
     return out;
   }
 
-  Rung one_kind(const std::string& name, const Keys& keys) const {
-    Rung alone = judge(name, with(keys));
+  Rung option_of_kind(const std::string& name, const Keys& keys) const {
+    Rung alone = search_option(name, with(keys));
     const bool may_accumulate =
         !request_.fixed.contains("accumulate") && keys.contains("accumulate") && keys.contains("pp") && keys.at("pp") == "1";
     if (alone.fits || !may_accumulate) return alone;
     Keys more = keys;
     more.erase("accumulate");
-    Rung both = judge(name, with(more));
+    Rung both = search_option(name, with(more));
     if (!both.fits) return alone;
     both.note = "with accumulation";
     return both;
@@ -285,7 +285,7 @@ class LadderSearch {
     // Rounded to equal shares where each replica gets a sample.
     const int64_t dp = std::max<int64_t>(1, parse_integer(base_.at("dp")).value_or(1));
     request.problem.global_batch = found >= dp ? found / dp * dp : found;
-    Rung out = judge(kSmallerBatch, request);
+    Rung out = search_option(kSmallerBatch, request);
     out.is_same_training = false;
     out.note = "another training: more steps, another learning rate";
     return out;
@@ -302,16 +302,16 @@ class LadderSearch {
   Rung more_workers() const {
     const auto fits = least_number(workers_, [&](int workers) { return !is_over() && can_fit(on_workers(workers)); });
     if (!fits) return {.name = kMoreWorkers};
-    Rung out = judge(kMoreWorkers, on_workers(*fits));
+    Rung out = search_option(kMoreWorkers, on_workers(*fits));
     if (out.plan && out.plan->candidate.layout.num_ranks() <= workers_) return {.name = kMoreWorkers};  // An option above is the same.
     out.is_same_training = false;
     out.note = concat(*fits, " like these");
     return out;
   }
 
-  Rung variant_of(const LadderVariants& kind) const {
+  Rung variant_of(const FallbackVariants& kind) const {
     Rung last{.name = kind.name};
-    for (const LadderVariant& variant : kind.variants) {
+    for (const FallbackVariant& variant : kind.variants) {
       if (is_over()) break;
       Keys accumulated = base_;
       if (!request_.fixed.contains("accumulate") && base_.at("pp") == "1") accumulated.erase("accumulate");
@@ -319,7 +319,7 @@ class LadderSearch {
         const ModelProfile profile = variant.profile();
         for (SearchRequest request : {with(base_), with(accumulated), all_free()}) {
           request.problem.profile = profile;
-          last = judge(kind.name, request);
+          last = search_option(kind.name, request);
           last.is_same_training = false;
           last.options = last.options.empty() ? variant.options : variant.options + " " + last.options;
           if (!last.fits) continue;
@@ -337,9 +337,9 @@ class LadderSearch {
     return last;
   }
 
-  void say_both_ways(Ladder& out, const std::string& longer) const {
+  void note_both_ways(Ladder& out, const std::string& longer) const {
     const auto found = [&](const char* name) {
-      return std::find_if(out.rungs.begin(), out.rungs.end(), [&](const Rung& rung) { return rung.name == name && rung.fits; });
+      return std::find_if(out.rungs.begin(), out.rungs.end(), [&](const Rung& option) { return option.name == name && option.fits; });
     };
     const auto batch = found(kSmallerBatch), workers = found(kMoreWorkers);
     std::vector<std::string> ways;
@@ -364,10 +364,10 @@ class LadderSearch {
 
 const Rung* Ladder::fastest() const {
   const Rung* best = nullptr;
-  for (const Rung& rung : rungs) {
-    if (!rung.fits || !rung.is_same_training) continue;
+  for (const Rung& option : rungs) {
+    if (!option.fits || !option.is_same_training) continue;
     const auto cost = [](const Rung& one) { return one.seconds_to_goal.value_or(one.plan->forecast.step_seconds); };
-    if (!best || cost(rung) < cost(*best)) best = &rung;
+    if (!best || cost(option) < cost(*best)) best = &option;
   }
   return best;
 }
@@ -381,7 +381,7 @@ SearchRequest without_memory_limits(SearchRequest request) {
 
 Ladder make_ladder(const SearchRequest& request, const LadderSources& sources, const std::atomic<bool>* stop,
                    const std::function<void()>& look) {
-  return LadderSearch(request, stop, look).run(sources);
+  return FallbackSearch(request, stop, look).run(sources);
 }
 
 namespace {
@@ -396,20 +396,20 @@ std::string padded(const std::string& text, size_t width, bool right) {
 std::string ladder_text(const Ladder& ladder) {
   std::string out = ladder.constraint.empty() ? "" : ladder.constraint + "\n\n";
   const bool has_goal =
-      std::any_of(ladder.rungs.begin(), ladder.rungs.end(), [](const Rung& rung) { return rung.seconds_to_goal.has_value(); });
+      std::any_of(ladder.rungs.begin(), ladder.rungs.end(), [](const Rung& option) { return option.seconds_to_goal.has_value(); });
   const auto row = [&](const std::string& name, const std::string& memory, const std::string& step, const std::string& goal,
                        const std::string& fits, const std::string& options) {
     out += concat(padded(name, 27, false), padded(memory, 11, true), padded(step, 11, true), has_goal ? padded(goal, 11, true) : "", "  ",
                   padded(fits, 5, false), options, "\n");
   };
   row("what to do", "a rank", "a step", "to goal", "fits", "options");
-  for (const Rung& rung : ladder.rungs) {
-    const StepForecast& forecast = rung.plan->forecast;
-    row(rung.name, human_bytes(forecast.peak_memory_bytes()), human_seconds(forecast.step_seconds),
-        rung.seconds_to_goal ? human_seconds(*rung.seconds_to_goal) : "", rung.fits ? "yes" : "no",
-        rung.note.empty()      ? rung.options
-        : rung.options.empty() ? concat("(", rung.note, ")")
-                               : concat(rung.options, "  (", rung.note, ")"));
+  for (const Rung& option : ladder.rungs) {
+    const StepForecast& forecast = option.plan->forecast;
+    row(option.name, human_bytes(forecast.peak_memory_bytes()), human_seconds(forecast.step_seconds),
+        option.seconds_to_goal ? human_seconds(*option.seconds_to_goal) : "", option.fits ? "yes" : "no",
+        option.note.empty()      ? option.options
+        : option.options.empty() ? concat("(", option.note, ")")
+                                 : concat(option.options, "  (", option.note, ")"));
   }
   if (!ladder.notes.empty()) out += "\n";
   for (const std::string& note : ladder.notes) out += concat("- ", note, "\n");
@@ -419,16 +419,16 @@ std::string ladder_text(const Ladder& ladder) {
 
 Json to_json(const Ladder& ladder) {
   Json rungs = Json::array();
-  for (const Rung& rung : ladder.rungs)
-    rungs.push_back({{"name", rung.name},
-                     {"options", rung.options},
-                     {"fits", rung.fits},
-                     {"predicted_peak_memory_bytes", rung.plan->forecast.peak_memory_bytes()},
-                     {"predicted_step_seconds", rung.plan->forecast.step_seconds},
-                     {"seconds_to_goal", rung.seconds_to_goal ? Json(*rung.seconds_to_goal) : Json(nullptr)},
-                     {"num_workers", rung.plan->candidate.layout.num_ranks()},
-                     {"global_batch", rung.plan->global_batch},
-                     {"note", rung.note}});
+  for (const Rung& option : ladder.rungs)
+    rungs.push_back({{"name", option.name},
+                     {"options", option.options},
+                     {"fits", option.fits},
+                     {"predicted_peak_memory_bytes", option.plan->forecast.peak_memory_bytes()},
+                     {"predicted_step_seconds", option.plan->forecast.step_seconds},
+                     {"seconds_to_goal", option.seconds_to_goal ? Json(*option.seconds_to_goal) : Json(nullptr)},
+                     {"num_workers", option.plan->candidate.layout.num_ranks()},
+                     {"global_batch", option.plan->global_batch},
+                     {"note", option.note}});
   return {{"event", "ladder"},
           {"constraint", ladder.constraint},
           {"rungs", std::move(rungs)},

@@ -15,18 +15,18 @@
 namespace cohort {
 
 /// A variant of the training with other inputs or another model.
-struct LadderVariant {
+struct FallbackVariant {
   std::string options;                    ///< Command-line options: "--context 32".
   std::function<ModelProfile()> profile;  ///< Error(kBadInput) where the variant is invalid.
 };
 /// Variants of one kind, mildest first; the first that fits is used, otherwise the last.
-struct LadderVariants {
+struct FallbackVariants {
   std::string name;             ///< "shorter context"
   bool is_last_resort = false;  ///< Tried only where no earlier option fits.
-  std::vector<LadderVariant> variants;
+  std::vector<FallbackVariant> variants;
 };
 struct LadderSources {
-  std::vector<LadderVariants> variants;
+  std::vector<FallbackVariants> variants;
   std::string longer;              ///< A context that was asked for ("--context 512"): a note then names both ways to get it.
   std::vector<std::string> notes;  ///< How variants were forecast, or why there are none.
 };

@@ -142,8 +142,8 @@ class Scaling {
 };
 using SharedScaling = std::shared_ptr<const Scaling>;
 
-LadderVariants shorter_context(const SharedScaling& scaling) {
-  LadderVariants out{.name = "shorter context"};
+FallbackVariants shorter_context(const SharedScaling& scaling) {
+  FallbackVariants out{.name = "shorter context"};
   ModelSpecification model = parse_model(scaling->model());
   const auto in_model = model.values.find("context");
   int64_t context = scaling->options().context;
@@ -174,8 +174,8 @@ std::optional<int64_t> side_of_pictures(const AnalyticOptions& options) {
   return name == "cifar10" ? std::optional<int64_t>(32) : std::nullopt;
 }
 
-LadderVariants smaller_pictures(const SharedScaling& scaling) {
-  LadderVariants out{.name = "smaller pictures"};
+FallbackVariants smaller_pictures(const SharedScaling& scaling) {
+  FallbackVariants out{.name = "smaller pictures"};
   const std::optional<int64_t> side = side_of_pictures(scaling->options());
   for (const double part : {0.75, 0.5, 0.375, 0.25}) {
     const auto smaller = side ? static_cast<int64_t>(part * static_cast<double>(*side)) : 0;
@@ -189,13 +189,13 @@ LadderVariants smaller_pictures(const SharedScaling& scaling) {
   return out;
 }
 
-std::vector<LadderVariants> smaller_models(const SharedScaling& scaling) {
-  std::vector<LadderVariants> out;
+std::vector<FallbackVariants> smaller_models(const SharedScaling& scaling) {
+  std::vector<FallbackVariants> out;
   const ModelSpecification model = parse_model(scaling->model());
   const auto found = sizes_of_models().find(model.name);
   if (found == sizes_of_models().end()) return out;
   for (const Size& size : found->second) {
-    LadderVariants one{.name = concat("fewer ", size.key), .is_last_resort = true};
+    FallbackVariants one{.name = concat("fewer ", size.key), .is_last_resort = true};
     if (size.key != std::string("layers") && size.key != std::string("blocks")) one.name = concat("smaller ", size.key);
     ModelSpecification smaller = model;
     const auto typed = model.values.find(size.key);
@@ -224,8 +224,8 @@ LadderSources ladder_sources(const Config& config, const SearchRequest& request)
     return out;
   }
   out.variants.push_back(scaling->is_text() ? shorter_context(scaling) : smaller_pictures(scaling));
-  for (LadderVariants& kind : smaller_models(scaling)) out.variants.push_back(std::move(kind));
-  std::erase_if(out.variants, [](const LadderVariants& kind) { return kind.variants.empty(); });
+  for (FallbackVariants& kind : smaller_models(scaling)) out.variants.push_back(std::move(kind));
+  std::erase_if(out.variants, [](const FallbackVariants& kind) { return kind.variants.empty(); });
   if (scaling->is_text() && is_given(config, *find_setting("context"))) out.longer = concat("--context ", config.context);
   if (scaling->is_measured() && !out.variants.empty())
     out.notes.push_back("other inputs and other models are scaled from what was measured, by what their shapes say");

@@ -91,7 +91,7 @@ Layout layout_of(const ModelProfile& profile, const RankedPlan& plan) {
 
 std::vector<int> ranks_of_worker(const Plan& plan, int worker) {
   const Layout& layout = plan.answer.best.candidate.layout;
-  const MeshPlaces places(layout, plan.request.problem.cluster);
+  const MeshPlacement places(layout, plan.request.problem.cluster);
   std::vector<int> ranks;
   for (int data = 0; data < places.degree(worker); ++data)
     for (int tensor = 0; tensor < layout.tp; ++tensor) ranks.push_back(places.rank(data, worker, tensor));

@@ -280,7 +280,7 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
     out.sentences.insert(out.sentences.begin(), sentences.begin(), sentences.end());
     return out;
   }
-  std::vector<Choice> close = worth_trying(choices);
+  std::vector<Choice> close = plans_to_try(choices);
   std::vector<double> tried;
   if (close.size() > 1) {
     const auto try_out = [&](const Choice& one) {
@@ -294,7 +294,7 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
   }
   const Choice& chosen = winner_or_first(choices, close, tried, sentences);
   const int ranks = layout_of(profile, chosen.plan).num_ranks();
-  sentences.push_back(concat("layout ", text_of(chosen), ", ", ranks, " of ", most, most == 1 ? " worker" : " workers",
+  sentences.push_back(concat("layout ", layout_text(chosen), ", ", ranks, " of ", most, most == 1 ? " worker" : " workers",
                              ranks < most ? ": more are not faster" : ""));
   return finish(config, found, chosen, goal, std::move(sentences));
 }
@@ -302,12 +302,12 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
 namespace {
 
 /// What rank 0 sends the others about a choice.
-Json wire_of(const Config& config) {
+Json choice_to_json(const Config& config) {
   return Json{
       {"layout", config.layout}, {"accumulate", config.accumulate}, {"precision", config.precision}, {"global_batch", config.global_batch}};
 }
 
-Config with_wire(const Config& config, const Json& wire, const World& world, const AutoGoal* goal) {
+Config with_choice(const Config& config, const Json& wire, const World& world, const AutoGoal* goal) {
   Config out = config;
   out.global_batch = wire.at("global_batch").get<int64_t>();
   if (goal) out = goal->settle(out, parse_layout(wire.at("layout").get<std::string>(), world.size));
@@ -318,7 +318,7 @@ Config with_wire(const Config& config, const Json& wire, const World& world, con
 }
 
 /// Runs `make` on rank 0 and returns its answer, or throws its Error, on all ranks.
-Json from_first(const World& world, Group& group, const char* what, const std::function<Json()>& make) {
+Json from_rank_zero(const World& world, Group& group, const char* what, const std::function<Json()>& make) {
   std::string answer;
   if (world.rank == 0) {
     try {
@@ -350,7 +350,8 @@ Planned plans_of_all_ranks(const Config& config, const ModelProfile& profile, co
     const int fewest = layout_of(profile, best.plan).num_ranks();
     if (fewest < num_ranks)
       out.sentences.push_back(concat(fewest, fewest == 1 ? " rank" : " ranks", " would be faster than the ", num_ranks,
-                                     " that were started: ", human_seconds(best.plan.forecast.step_seconds), " a step, ", text_of(best)));
+                                     " that were started: ", human_seconds(best.plan.forecast.step_seconds), " a step, ",
+                                     layout_text(best)));
   }
   std::erase_if(out.of_all, [&](const Choice& one) { return layout_of(profile, one.plan).num_ranks() != num_ranks; });
   if (out.of_all.empty()) {  // Search again for all ranks only.
@@ -371,26 +372,26 @@ AutoLayout choose_layout_together(const Config& config, const DataSet& data, con
       known.profile ? *known.profile : measure_model_together(config, data, {.precisions = {config.precision}}, group);
   Planned planned;  // Rank 0's.
   std::vector<Choice> close;
-  const Json trials = from_first(world, group, "layouts to try", [&] {
+  const Json trials = from_rank_zero(world, group, "layouts to try", [&] {
     planned = plans_of_all_ranks(config, profile, data, world.size, known, goal);
-    close = worth_trying(planned.of_all);
+    close = plans_to_try(planned.of_all);
     Json out = Json::array();
-    for (const Choice& one : close) out.push_back(wire_of(with_plan(config, profile, one.plan, goal)));
+    for (const Choice& one : close) out.push_back(choice_to_json(with_plan(config, profile, one.plan, goal)));
     return out;
   });
   std::vector<double> tried;
   if (trials.size() > 1)
-    for (const Json& trial : trials) tried.push_back(tried_seconds_together(with_wire(config, trial, world, goal), data, world, group));
-  const Json chosen = from_first(world, group, "the layout", [&] {
+    for (const Json& trial : trials) tried.push_back(tried_seconds_together(with_choice(config, trial, world, goal), data, world, group));
+  const Json chosen = from_rank_zero(world, group, "the layout", [&] {
     const Choice& choice = winner_or_first(planned.of_all, close, tried, planned.sentences);
-    planned.sentences.push_back(concat("layout ", text_of(choice), ", forecast ", human_seconds(choice.plan.forecast.step_seconds)));
+    planned.sentences.push_back(concat("layout ", layout_text(choice), ", forecast ", human_seconds(choice.plan.forecast.step_seconds)));
     const AutoLayout done = finish(config, planned.found, choice, goal, planned.sentences);
-    Json out = wire_of(done.config);
+    Json out = choice_to_json(done.config);
     out["plan"] = done.plan;
     out["sentences"] = done.sentences;
     return out;
   });
-  return {.config = with_wire(config, chosen, world, goal),
+  return {.config = with_choice(config, chosen, world, goal),
           .plan = chosen["plan"],
           .sentences = chosen["sentences"].get<std::vector<std::string>>()};
 }

@@ -67,7 +67,7 @@ Config with_plan(const Config& config, const ModelProfile& profile, const Ranked
   return out;
 }
 
-std::string text_of(const Choice& one) {
+std::string layout_text(const Choice& one) {
   Layout layout = layout_of(one.request.problem.profile, one.plan);
   layout.precision.clear();
   if (layout.shares == "equal") layout.shares.clear();
@@ -110,7 +110,7 @@ double tried_seconds_together(const Config& config, const DataSet& data, const W
   return seconds;
 }
 
-std::vector<Choice> worth_trying(const std::vector<Choice>& choices) {
+std::vector<Choice> plans_to_try(const std::vector<Choice>& choices) {
   std::vector<Choice> near, close;
   if (choices.empty()) return close;
   const double high = std::min(choices.front().plan.high, kWorthTrying * choices.front().plan.objective);
@@ -137,7 +137,7 @@ const Choice* other_number_of_workers(const std::vector<Choice>& choices, const 
 Winner winner_of(const std::vector<Choice>& tried, const std::vector<double>& seconds) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < tried.size(); ++i)
-    parts.push_back(concat(text_of(tried[i]), " ", std::isfinite(seconds[i]) ? human_seconds(seconds[i]) : std::string("failed"),
+    parts.push_back(concat(layout_text(tried[i]), " ", std::isfinite(seconds[i]) ? human_seconds(seconds[i]) : std::string("failed"),
                            " (forecast ", human_seconds(tried[i].plan.forecast.step_seconds), ")"));
   const std::vector<double> costs = measured_objectives(tried, seconds);
   Winner out{.index = winner_of_trials(plans_of(tried), costs)};

@@ -23,10 +23,10 @@ struct Choice {
 /// The user's configuration with a plan's layout, and with its batch where there is a goal (null: none).
 Config with_plan(const Config& config, const ModelProfile& profile, const RankedPlan& plan, const AutoGoal* goal);
 /// The layout as shown to the user.
-std::string text_of(const Choice& one);
+std::string layout_text(const Choice& one);
 
 /// Those of `choices` (best first) that forecasts cannot tell from the first: at most three, one of each kind.
-std::vector<Choice> worth_trying(const std::vector<Choice>& choices);
+std::vector<Choice> plans_to_try(const std::vector<Choice>& choices);
 
 /// Median seconds of a step that really runs, in ranks of its own; infinite where it fails. Error(kInterrupted).
 double tried_seconds(const Config& config, const DataSet& data);

@@ -272,7 +272,7 @@ SpeedClasses::SpeedClasses(const std::vector<std::vector<std::vector<double>>>& 
 
 namespace {
 
-void say_speed(DeviceKind& device, double times_slower) {
+void append_speed(DeviceKind& device, double times_slower) {
   if (times_slower > SpeedClasses::kSlower)
     device.source += concat("; takes ", std::round(10 * times_slower) / 10, " times as long as the fastest rank");
 }
@@ -296,12 +296,12 @@ void divide_by_speed(ModelProfile& profile, const std::vector<std::vector<double
   }
   Cluster& machine = profile.measured_on.front();
   const std::string name = machine.devices.front().name;
-  if (speeds.num_classes() > 1) say_speed(machine.devices.front(), speeds.times_slower(0));
+  if (speeds.num_classes() > 1) append_speed(machine.devices.front(), speeds.times_slower(0));
   for (int one = 1; one < speeds.num_classes(); ++one) {
     ModelProfile other = model_profile_from_json(Json::parse(others[static_cast<size_t>(speeds.rank_of(one))]), "what a rank measured");
     DeviceKind device = std::move(other.measured_on.front().devices.front());
     device.name = concat(name, "-speed-", one + 1);
-    say_speed(device, speeds.times_slower(one));
+    append_speed(device, speeds.times_slower(one));
     for (ProfilePoint& point : other.points) {
       point.device = device.name;
       profile.points.push_back(std::move(point));

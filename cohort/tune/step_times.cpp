@@ -78,7 +78,7 @@ class Cell {
 };
 
 /// Whether a rank would have no samples, which the trainer refuses.
-bool leaves_nothing(const Config& config, const DataSet& data, const LayerGraph& model, const World& world) {
+bool leaves_rank_without_samples(const Config& config, const DataSet& data, const LayerGraph& model, const World& world) {
   const int64_t batch = std::min(config.global_batch, data.train->num_samples());
   return share_of_rank(batch, world.size - 1, world.size, model.sample_granularity()).size() == 0;
 }
@@ -94,7 +94,7 @@ Json measure_round(const StudySpec& spec, const DataSet& data, const std::vector
   for (const int64_t batch_size : batch_sizes) {
     const Job job = job_of(spec, batch_size, world.size);
     measured.push_back(Json::array());
-    if (leaves_nothing(job.config, data, *model, world)) continue;
+    if (leaves_rank_without_samples(job.config, data, *model, world)) continue;
     Cell cell(job, data, *model, parallel);
     cell.run(kWarmUpSteps);
     const std::vector<double> probe = cell.run(kProbeSteps);

@@ -95,7 +95,7 @@ ExchangeForecast forecast_exchange(const Cluster& cluster, const DataExchange& a
   return out;
 }
 
-MeshPlaces::MeshPlaces(const Layout& layout, const Cluster& cluster)
+MeshPlacement::MeshPlacement(const Layout& layout, const Cluster& cluster)
     : cluster_(cluster), tp_(layout.tp), is_even_(layout.is_even()), degrees_(layout.data_degrees()) {
   if (layout.num_ranks() > cluster.num_devices())
     fail(ErrorCode::kBadInput, name_settings("--layout "), to_text(layout), " needs ", layout.num_ranks(), " devices, and the cluster '",
@@ -114,12 +114,12 @@ MeshPlaces::MeshPlaces(const Layout& layout, const Cluster& cluster)
   }
 }
 
-int MeshPlaces::rank(int data, int worker, int tensor) const {
+int MeshPlacement::rank(int data, int worker, int tensor) const {
   if (!is_even_) return first_rank_[static_cast<size_t>(worker)] + data * tp_ + tensor;
   return data * data_stride_ + worker * pipe_stride_ + tensor * tensor_stride_;
 }
 
-std::vector<int> MeshPlaces::kinds(int worker) const {
+std::vector<int> MeshPlacement::kinds(int worker) const {
   if (!cluster_.is_mixed()) return {cluster_.hosts.front().device};
   std::vector<int> kinds;
   for (int data = 0; data < degree(worker); ++data)
@@ -130,19 +130,19 @@ std::vector<int> MeshPlaces::kinds(int worker) const {
   return kinds;
 }
 
-bool MeshPlaces::tensor_leaves_host(int worker) const {
+bool MeshPlacement::tensor_leaves_host(int worker) const {
   for (int data = 0; data < degree(worker) && tp_ > 1; ++data)
     if (cluster_.host_of_rank(rank(data, worker, 0)) != cluster_.host_of_rank(rank(data, worker, tp_ - 1))) return true;
   return false;
 }
 
-bool MeshPlaces::data_leaves_host(int worker) const {
+bool MeshPlacement::data_leaves_host(int worker) const {
   for (int tensor = 0; tensor < tp_ && degree(worker) > 1; ++tensor)
     if (cluster_.host_of_rank(rank(0, worker, tensor)) != cluster_.host_of_rank(rank(degree(worker) - 1, worker, tensor))) return true;
   return false;
 }
 
-bool MeshPlaces::handover_leaves_host(int from, int to) const {
+bool MeshPlacement::handover_leaves_host(int from, int to) const {
   const int pairs = std::max(degree(from), degree(to));
   for (int data = 0; data < pairs; ++data)
     for (int tensor = 0; tensor < tp_; ++tensor)

@@ -134,7 +134,7 @@ std::vector<StageStash> stash_of_stages(const Profile& profile, const StageGraph
     const bool again = is_recomputed(static_cast<int>(layer));
     const int64_t freed = cost.freed_bytes();
     its.micro_batch_bytes += again ? cost.stash_bytes - freed : cost.stash_bytes;
-    if (again) its.again_bytes = std::max(its.again_bytes, freed);
+    if (again) its.recompute_bytes = std::max(its.recompute_bytes, freed);
     if (!cost.keeps_output(again) && is_needed[layer]) its.micro_batch_bytes += cost.output_bytes;
   }
   const bool recomputes = std::find(recompute.begin(), recompute.end(), true) != recompute.end();

@@ -47,7 +47,7 @@ StateBytes strategy_memory(const StrategyShape& shape);
 struct StageStash {
   int64_t micro_batch_bytes = 0;  ///< Per micro-batch after its forward: what the stage received, and what its layers keep.
   int64_t working_bytes = 0;      ///< Peak besides the stash: temporaries of a layer, less the stash of later layers.
-  int64_t again_bytes = 0;        ///< The largest stash of a recomputed layer, held while it runs again.
+  int64_t recompute_bytes = 0;    ///< The largest stash of a recomputed layer, held while it runs again.
 };
 
 /// One a stage. A recomputed layer keeps nothing but its inputs, and its output where another layer needs it: the same account as

@@ -189,7 +189,7 @@ class Forecast {
     const double per_micro_step = static_cast<double>(problem_.global_batch) / num_micro_steps(layout_);
     for (int data = 0; data < layout_.dp; ++data) {
       const double share = per_micro_step * weights[static_cast<size_t>(data)] / sum;
-      out.emplace_back(problem_.cluster.device_of_rank(places_.rank(data, 0, 0)), largest_piece(share));
+      out.emplace_back(problem_.cluster.device_of_rank(places_.rank(data, 0, 0)), largest_micro_batch(share));
     }
     sort_unique(out);
     return out;
@@ -367,7 +367,7 @@ class Forecast {
     if (stash_.empty()) stash_ = stage_stash();
     shape.stash = layout_.pp > 1 ? stash_bytes_[at] : stash_[0].micro_batch_bytes;
     for (const int stage : stages_of_worker_[at]) {
-      shape.recompute = std::max(shape.recompute, stash_[static_cast<size_t>(stage)].again_bytes);
+      shape.recompute = std::max(shape.recompute, stash_[static_cast<size_t>(stage)].recompute_bytes);
       shape.working = std::max(shape.working, stash_[static_cast<size_t>(stage)].working_bytes);
     }
     if (is_measured_here()) {
@@ -411,7 +411,7 @@ class Forecast {
   const PlanProblem& problem_;
   const Candidate& candidate_;
   const Layout& layout_;
-  MeshPlaces places_;
+  MeshPlacement places_;
   int64_t micro_batch_;
   StageGraph graph_;
   std::vector<std::vector<int>> stages_of_worker_;

@@ -120,13 +120,13 @@ ExchangeForecast forecast_exchange(const Cluster& cluster, const DataExchange& a
 // Placement of the ranks of a layout on a cluster: hosts and kinds of device of the groups that exchange.
 
 /// Samples of the largest micro-batch of a share, in whole samples.
-inline int64_t largest_piece(double samples) { return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(samples - 1e-9))); }
+inline int64_t largest_micro_batch(double samples) { return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(samples - 1e-9))); }
 
 /// Ranks of the layout are the cluster's first devices, numbered as Mesh (world/mesh.h) numbers them, without a table of all of them.
-class MeshPlaces {
+class MeshPlacement {
  public:
   /// Error(kBadInput) where the layout has more ranks than the cluster has devices.
-  MeshPlaces(const Layout& layout, const Cluster& cluster);
+  MeshPlacement(const Layout& layout, const Cluster& cluster);
 
   int num_workers() const { return static_cast<int>(degrees_.size()); }
   int degree(int worker) const { return degrees_[static_cast<size_t>(worker)]; }

@@ -369,11 +369,11 @@ class StageSearch {
       depth -= num_depths_ > 1 ? 1 : 0;
       option = &table_[state(downset, depth, devices)][option->rest];
     }
-    give_bound(out);
+    set_bound(out);
     return out;
   }
 
-  void give_bound(StageAnswer& out) const {
+  void set_bound(StageAnswer& out) const {
     double work = 0, largest = 0;
     for (const StageProblem::Layer& layer : problem_.layers) {
       work += layer.forward_seconds + layer.backward_seconds;

@@ -43,9 +43,9 @@ Points points_of(const ModelProfile& profile, const ProfileKey& key) {
 }
 
 /// Position of a micro-batch size among those of the points, of which there is at least one.
-class Place {
+class SizePosition {
  public:
-  Place(Points points, int64_t micro_batch) : micro_batch_(micro_batch) {
+  SizePosition(Points points, int64_t micro_batch) : micro_batch_(micro_batch) {
     const auto at = std::partition_point(points.begin(), points.end(), [&](const auto& p) { return p.micro_batch < micro_batch; });
     const size_t behind = static_cast<size_t>(at - points.begin()), last = points.size() - 1;
     is_below_ = behind == 0;
@@ -107,7 +107,7 @@ std::string text_of(const std::string& device, const std::string& precision, int
   return concat(precision, ", tp=", tp, device.empty() ? "" : ", device " + device);
 }
 
-Place place_of(const ModelProfile& profile, const ProfileKey& key) {
+SizePosition position_of(const ModelProfile& profile, const ProfileKey& key) {
   constexpr size_t kMostNamed = 6;
   if (key.micro_batch < 1 || key.micro_batch > kMostMicroBatch)
     fail(ErrorCode::kBadInput, "profile: micro-batch ", key.micro_batch, "; expected 1 to ", kMostMicroBatch);
@@ -124,7 +124,7 @@ Place place_of(const ModelProfile& profile, const ProfileKey& key) {
     if (point.layers.size() != profile.layers.size())
       fail(ErrorCode::kBadInput, "profile: ", point.layers.size(), " costs of ", profile.layers.size(), " layers for ",
            text_of(point.device, point.precision, point.tp), ", micro-batch ", point.micro_batch);
-  return Place(points, key.micro_batch);
+  return SizePosition(points, key.micro_batch);
 }
 
 }  // namespace
@@ -144,7 +144,7 @@ std::vector<int64_t> measured_micro_batches(const ModelProfile& profile, const P
 }
 
 Profile profile_at(const ModelProfile& profile, const ProfileKey& key) {
-  const Place place = place_of(profile, key);
+  const SizePosition position = position_of(profile, key);
   Profile out;
   out.model = profile.model;
   out.micro_batch = key.micro_batch;
@@ -156,14 +156,14 @@ Profile profile_at(const ModelProfile& profile, const ProfileKey& key) {
     LayerProfile& to = out.layers[i];
     to.name = from.name;
     to.kind = from.kind;
-    to.forward_seconds = place.seconds(i, &LayerCost::forward_seconds);
-    to.backward_input_seconds = place.seconds(i, &LayerCost::backward_input_seconds);
-    to.backward_weight_seconds = place.seconds(i, &LayerCost::backward_weight_seconds);
+    to.forward_seconds = position.seconds(i, &LayerCost::forward_seconds);
+    to.backward_input_seconds = position.seconds(i, &LayerCost::backward_input_seconds);
+    to.backward_weight_seconds = position.seconds(i, &LayerCost::backward_weight_seconds);
     const int64_t parts = from.tensor_parts % key.tp == 0 ? key.tp : 1, elements = from.num_trained + from.num_frozen;
     to.weight_bytes = 4 * ((elements + parts - 1) / parts);
-    to.stash_bytes = place.bytes(i, &LayerCost::stash_bytes);
-    to.output_bytes = place.bytes(i, &LayerCost::output_bytes);
-    to.working_bytes = place.bytes(i, &LayerCost::working_bytes);
+    to.stash_bytes = position.bytes(i, &LayerCost::stash_bytes);
+    to.output_bytes = position.bytes(i, &LayerCost::output_bytes);
+    to.working_bytes = position.bytes(i, &LayerCost::working_bytes);
     to.output_kept = from.output_kept;
   }
   return out;
@@ -176,14 +176,14 @@ const CodingCost* find_coding(const ModelProfile& profile, const std::string& de
 }
 
 std::pair<double, double> interval_at(const ModelProfile& profile, const ProfileKey& key) {
-  const Place place = place_of(profile, key);
+  const SizePosition position = position_of(profile, key);
   double sum = 0, low = 0, high = 0;
   for (size_t i = 0; i < profile.layers.size(); ++i) {
-    const double seconds = place.seconds(i, &LayerCost::forward_seconds) + place.seconds(i, &LayerCost::backward_input_seconds) +
-                           place.seconds(i, &LayerCost::backward_weight_seconds);
+    const double seconds = position.seconds(i, &LayerCost::forward_seconds) + position.seconds(i, &LayerCost::backward_input_seconds) +
+                           position.seconds(i, &LayerCost::backward_weight_seconds);
     sum += seconds;
-    low += seconds * place.share(i, &LayerCost::low);
-    high += seconds * place.share(i, &LayerCost::high);
+    low += seconds * position.share(i, &LayerCost::low);
+    high += seconds * position.share(i, &LayerCost::high);
   }
   return sum > 0 ? std::pair(std::min(1.0, low / sum), std::max(1.0, high / sum)) : std::pair(1.0, 1.0);
 }

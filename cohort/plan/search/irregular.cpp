@@ -22,9 +22,9 @@ namespace {
 constexpr int kMostWorkers = 16, kMostLayers = 200, kMostMicroBatches = 64;
 constexpr double kStageSearchSeconds = 0.2;
 
-class Irregular {
+class IrregularSearch {
  public:
-  Irregular(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation)
+  IrregularSearch(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation)
       : space_(space), model_(space.request().problem.profile), precision_(precision), point_(point), evaluation_(evaluation) {}
 
   void with_micro_batches(int m) {
@@ -118,7 +118,7 @@ void try_irregular(const SearchSpace& space, const std::string& precision, const
   for (const auto& [key, value] : space.request().fixed)
     if (key != "precision" && key != "accumulate") return;
   if (space.is_given("accumulate") && space.given().accumulate > 1) return;
-  Irregular search(space, precision, point, evaluation);
+  IrregularSearch search(space, precision, point, evaluation);
   if (space.request().problem.profile.sample_granularity > 1) return;
   for (int m = 1; m <= std::min<int64_t>(kMostMicroBatches, point.batch_size) && !is_over(); m *= 2) search.with_micro_batches(m);
 }

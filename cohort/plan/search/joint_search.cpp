@@ -88,7 +88,7 @@ class JointSearch {
     if (request_.objective == Objective::kMemory) search_memory(kMaxMemoryObjectiveForecasts, true);
     else search_time();
     if (pool_.empty() && request_.objective != Objective::kMemory) search_memory(kMaxMemoryForecasts, false);
-    if (pool_.empty()) give_up();
+    if (pool_.empty()) fail_infeasible();
     return answer();
   }
 
@@ -479,7 +479,7 @@ class JointSearch {
         if (!one.is_done) record_unproved(one.bound);
   }
 
-  [[noreturn]] void give_up() {
+  [[noreturn]] void fail_infeasible() {
     const auto& least = forecasts_.least_memory();
     if (!least && is_cut_short_) fail(ErrorCode::kInfeasible, "plan: the search was stopped before it had a plan; give it more time");
     if (const std::string why = least ? "" : space_.why_no_layouts(); !why.empty()) fail(ErrorCode::kBadInput, "plan: ", why);
