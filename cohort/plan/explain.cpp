@@ -34,10 +34,10 @@ std::string time_sentence(const StepForecast& forecast) {
       {worker.update_seconds / step, "the update"},
       {worker.idle_seconds / step, "waiting for others"}};
   std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::vector<std::string> said;
+  std::vector<std::string> texts;
   for (const auto& [share, what] : parts)
-    if (share >= 0.005) said.push_back(concat(percent(share), " ", what));
-  return concat("the busiest worker spends its step on ", join(said, ", "));
+    if (share >= 0.005) texts.push_back(concat(percent(share), " ", what));
+  return concat("the busiest worker spends its step on ", join(texts, ", "));
 }
 
 std::string memory_sentence(const StepForecast& forecast) {

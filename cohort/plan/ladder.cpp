@@ -248,9 +248,9 @@ class FallbackSearch {
                                                           {memory.stash + memory.recompute + memory.working, "activations"},
                                                           {memory.buffers + memory.overhead, "the process itself"}};
     std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-    std::vector<std::string> said;
+    std::vector<std::string> texts;
     for (const auto& [bytes, what] : parts)
-      if (bytes > memory.total() / 100) said.push_back(concat(human_bytes(bytes), " of ", what));
+      if (bytes > memory.total() / 100) texts.push_back(concat(human_bytes(bytes), " of ", what));
     Layout layout = plan.candidate.layout;
     layout.accumulate = 0, layout.precision.clear(), layout.recompute = recompute_text(plan.candidate.recompute);
     layout.shares.clear();
@@ -259,7 +259,7 @@ class FallbackSearch {
                   fits            ? " are allowed: "
                   : forecast.fits ? concat(" are allowed, ", 100 * kMargin, " % of which a forecast may miss, so memory binds: ")
                                   : " are allowed, so memory binds: ",
-                  join(said, ", "));
+                  join(texts, ", "));
   }
 
   /// The largest batch of at most `most` samples that fits; 0: none.

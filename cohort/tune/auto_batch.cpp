@@ -42,7 +42,7 @@ using study::StepsToResult;
 using study::StudySpec;
 using study::WorthCell;
 
-/// The user's configuration, into which what was not given is taken over.
+/// The user's configuration; settings that were not given are taken from the study.
 class Settings {
  public:
   Settings(const Config& config, const std::function<bool(const std::string&)>& was_given)
@@ -110,8 +110,8 @@ const StepsToResult& row_of(const Curve& curve, const std::string& folder, int64
     if (row.batch_size == batch_size) return row;
     reached.push_back(std::to_string(row.batch_size));
   }
-  fail(ErrorCode::kBadInput, name_settings("--study "), folder, ": batch size ", batch_size, " is not among those that reached ", curve.goal,
-       " there (", reached.empty() ? "none did" : join(reached, " "), "); take one of them, or auto");
+  fail(ErrorCode::kBadInput, name_settings("--study "), folder, ": batch size ", batch_size, " is not among those that reached ",
+       curve.goal, " there (", reached.empty() ? "none did" : join(reached, " "), "); take one of them, or auto");
 }
 
 /// The cells of that number of workers; the best of them first.
@@ -182,13 +182,13 @@ void take_metaparameters(const StudySpec& spec, const TrialSchedule& trial, Sett
   settings.take("decay-steps", rate.decay_steps);
 }
 
-/// Goal, budget and evaluations, where the user does not say how long to train.
+/// Sets goal, budget and evaluations unless they were given.
 void take_length(const BatchSpec& batch, int64_t steps, const std::string& goal, Settings& settings) {
   bool goal_is_known = true;
   try {
     parse_goal(goal);
   } catch (const Error&) {
-    goal_is_known = false;  // A precision, say: `train` measures none, so the steps alone end the run.
+    goal_is_known = false;  // A goal that `train` does not measure, such as a precision: the number of steps ends the run.
   }
   if (goal_is_known) settings.take("goal", goal);
   if (!settings.given("epochs")) settings.take("steps", goal_is_known ? std::max(batch.train_steps, steps) : steps);
@@ -269,7 +269,7 @@ AutoBatch resolve_auto_batch(const Config& config, const std::function<bool(cons
   take_metaparameters(spec, trial_schedule(spec, parameters_of_trial(spec, *batch, row.trial_id), batch->train_steps), settings);
   take_length(*batch, *row.steps, curve.goal, settings);
   settings.take("threads", int64_t{1});
-  settings.take("seed", static_cast<int64_t>(seed_of_trial(spec, row.trial_id)));  // The trial once more, but for rounding.
+  settings.take("seed", static_cast<int64_t>(seed_of_trial(spec, row.trial_id)));  // The seed of the trial.
   const int64_t per_worker = (batch_size + num_workers - 1) / num_workers;
   if (spec.max_microbatch > 0 && layout.accumulate == 0 && !layout.is_model_parallel())
     settings.take("accumulate", (per_worker + spec.max_microbatch - 1) / spec.max_microbatch);
@@ -291,22 +291,21 @@ Config workload_of_study(const Config& config, const std::function<bool(const st
 //
 //   1. 1, 2, 4, ... samples train a few steps, short ones for kTrySeconds, each size in a child process, until one does not fit, the
 //      training samples end, or a step would take longer than kMostStepSeconds.
-//   2. Between the largest that fits and the least that does not, halve, to within a 32nd.
-//   3. Saturated is the least size with 95 % of the most samples a second.
+//   2. Bisection between the largest that fits and the least that does not, to within a 32nd.
+//   3. Saturated is the least size with 95 % of the highest throughput.
 //
-// The child is the training itself (run/train_job.h) without evaluation and report, so nothing that a step needs is forgotten. Its tensors
-// are limited: by --memory-limit, else to 90 % of what is free without what smaller tries took besides tensors (libraries, batches that are
-// read ahead), continued in a line. What a limit does not see (other libraries' memory, a limit that promises
-// more than there is) ends in the kernel killing somebody: the child asks to be the first (oom_score_adj), and its end is told from others
-// by the kernel's own count of such kills. Cost: log2(largest) + 5 trials.
+// The child runs the training itself (run/train_job.h) without evaluation and report. Its tensors are limited by --memory-limit, otherwise
+// to 90 % of the free memory less what smaller tries needed besides tensors (libraries, prefetched batches), extrapolated. Memory that the
+// limit does not count may end in an out-of-memory kill: the child asks to be killed first (oom_score_adj), and the kernel's count of such
+// kills tells it from other signals. Cost: log2(largest) + 5 trials.
 
 namespace {
 
 constexpr double kMostStepSeconds = 20, kFewStepsFrom = 4;  // Steps longer than kFewStepsFrom are run twice only.
 constexpr int kLeastSteps = 4, kMostSteps = 40;
-constexpr double kTrySeconds = 0.25;  // The median of four steps of a millisecond would be one moment of the machine.
+constexpr double kTrySeconds = 0.25;  // Four steps of a millisecond would be too short a sample.
 constexpr double kFreePart = 0.9;
-constexpr int64_t kFarSmaller = 16;  // Than the largest that fits: there a page more or less would be a sample's share.
+constexpr int64_t kFarSmaller = 16;  // Factor to the largest that fits; at smaller sizes a page is as large as a sample.
 
 Config trial_config(const Config& config, int64_t micro_batch, int steps, const std::string& run) {
   Config trial = config;
@@ -315,7 +314,7 @@ Config trial_config(const Config& config, int64_t micro_batch, int steps, const 
   trial.run = run;
   trial.global_batch = micro_batch;
   trial.steps = steps, trial.epochs = 0;
-  trial.lr = 1e-9;  // Weights stay as they are: at one sample a rate for hundreds would end in infinity.
+  trial.lr = 1e-9;  // Keeps the weights: the given rate may diverge at one sample.
   trial.checkpoint_every = -1;
   trial.json = false, trial.quiet = true;
   return trial;
@@ -352,7 +351,7 @@ TriedBatch try_batch(const Config& config, const DataSet& data, int64_t micro_ba
     if (::getppid() != parent) ::_exit(1);
     end_at_stop_signals();
     std::ofstream("/proc/self/oom_score_adj") << 1000;
-    const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);  // Its warnings would come once a size.
+    const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);  // Warnings would repeat for each size.
     ::dup2(nowhere, STDERR_FILENO);
     int code = 0;
     try {
@@ -392,9 +391,8 @@ TriedBatch try_batch(const Config& config, const DataSet& data, int64_t micro_ba
   return tried;
 }
 
-/// What a try has resident besides its tensors and what this process had before: what the least that fits has, and a sample's share at the
-/// most that any of the larger ones showed. The largest alone would not do: whether two or three batches are read ahead at once is a
-/// moment's chance.
+/// Resident bytes of a try besides its tensors and the memory of this process: those of the least that fits, plus the largest bytes per
+/// sample of any larger try, because the number of prefetched batches varies from run to run.
 int64_t bytes_besides_tensors(const std::vector<TriedBatch>& tried, int64_t micro_batch) {
   const auto besides = [](const TriedBatch& one) {
     return std::max(0.0, static_cast<double>(one.peak_process_bytes - one.peak_tensor_bytes - peak_memory_bytes()));
@@ -429,7 +427,7 @@ FoundBatch find_batch(const Config& config, const DataSet& data, const std::func
   out.limit_bytes =
       out.limit_is_given ? config.memory_limit : static_cast<int64_t>(kFreePart * static_cast<double>(available_memory_bytes()));
   int64_t least_that_fails = 0;
-  double a_sample = 0;  // Seconds, at the largest so far.
+  double a_sample = 0;  // Seconds per sample at the largest size so far.
   const auto attempt = [&](int64_t micro_batch) {
     const int64_t besides = out.limit_is_given ? 0 : bytes_besides_tensors(out.tried, micro_batch);
     const TriedBatch tried =

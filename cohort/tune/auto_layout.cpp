@@ -1,5 +1,7 @@
-// --layout auto chooses a layout, so an option is wrong only where it is wrong in each that may be chosen. One of each kind is tried; what
-// is asked of the model itself needs the model, and so a process that may load LibTorch's threads. Cost: one fork and one model.
+// --layout auto: checks before the measurement, then the choice.
+//
+// An option is refused only where every layout that may be chosen refuses it; one layout of each kind is tried. Checks of the model build
+// it, in a process that may start LibTorch's threads. Cost: one fork and one model.
 #include "cohort/tune/auto_layout.h"
 
 #include "cohort/plan/profile/calibration_file.h"
@@ -71,7 +73,7 @@ int64_t trained_bytes(const LayerGraph& model) {
   return bytes;
 }
 
-/// ZeRO 3, stages and divided layers give each rank a part of them; less than equal parts fits nowhere.
+/// No layout gives a rank less than an equal part of weights and gradients.
 void check_weights_fit(const Config& config, int num_ranks, int64_t bytes) {
   const int64_t least = bytes / num_ranks;
   if (config.memory_limit == 0 || least <= config.memory_limit) return;
@@ -102,18 +104,19 @@ void check_model_for_auto(const Job& job, const DataSet& data, int num_ranks, bo
   check_weights_fit(job.config, num_ranks, bytes);
 }
 
-// --layout auto, from the measurement to a configuration.
+// The choice, from the measurement to a configuration.
 //
 //   1. measure_model() for 1, 2, 4, ... and all workers.
-//   2. search_machines(). Plans that this configuration refuses (an option that goes with dp alone, say) are passed over.
-//   3. Plans of different kinds whose intervals overlap with that of the best, three at most, train kTrialSteps steps each, in ranks and a
-//      folder of their own that are gone afterwards; of the least medians the simplest layout wins (layout_trials.cpp).
+//   2. search_machines(). Plans that the configuration refuses, such as options for dp only, are skipped.
+//   3. At most three plans of different kinds whose intervals overlap with that of the best train kTrialSteps steps each, in temporary
+//   ranks
+//      and a temporary folder; the simplest layout among the fastest wins (layout_trials.cpp).
 //
-// Under a launcher its ranks measure and try, rank 0 plans, and plans of fewer ranks are named but not taken.
+// Under a launcher its ranks measure and run the trials, rank 0 plans, and plans of fewer ranks are only reported.
 
 namespace {
 
-constexpr double kPlainSeconds = 1;  // To search for plain data parallelism's time to a goal.
+constexpr double kPlainSeconds = 1;  // Time limit of the search for plain data parallelism.
 
 bool is_refused(const Config& changed) {
   try {
@@ -125,7 +128,7 @@ bool is_refused(const Config& changed) {
   }
 }
 
-/// What a plan is asked: the least step time, or with a goal the least time to it.
+/// The search request: the least step time, or with a goal the least time to it.
 SearchRequest request_for(const Config& config, const ModelProfile& profile, const DataSet& data, const KnownBefore& known,
                           const AutoGoal* goal, int num_runners_up) {
   SearchRequest request = measured_request(config, profile);
@@ -139,7 +142,7 @@ SearchRequest request_for(const Config& config, const ModelProfile& profile, con
   return request;
 }
 
-/// The best that the configuration does not refuse first, then those of other machines and the runners-up, by forecast.
+/// All plans that the configuration accepts, of all machines, best forecast first.
 std::vector<Choice> candidates(const Config& config, const MachineAnswer& found, const AutoGoal* goal) {
   std::vector<Choice> all = {{found.request, found.answer.best}};
   for (const RankedPlan& plan : found.answer.runners_up) all.push_back({found.request, plan});
@@ -240,7 +243,7 @@ std::vector<int> numbers_of_workers(int most) {
 SearchRequest measured_request(const Config& config, const ModelProfile& profile) {
   SearchRequest request;
   request.problem.profile = profile;
-  if (config.memory_limit > 0)  // It is about tensors, which is what train holds it against.
+  if (config.memory_limit > 0)  // --memory-limit counts tensors only.
     for (Cluster& machine : request.problem.profile.measured_on)
       for (DeviceKind& device : machine.devices) device.reserved_bytes = 0;
   request.problem.global_batch = config.global_batch;

@@ -22,7 +22,8 @@ namespace cohort {
 namespace {
 
 constexpr int kMostTrials = 3, kTrialSteps = 12;
-constexpr double kWorthTrying = 1.15;  // Times the best forecast: beyond, overlapping intervals say more of the machine than of the plans.
+constexpr double kWorthTrying =
+    1.15;  // Factor of the best forecast; intervals that overlap beyond it are wide because the machine is noisy.
 constexpr double kMostTrialSeconds = 20;
 
 Config for_trial(const Config& config, int num_ranks) {
@@ -34,7 +35,7 @@ Config for_trial(const Config& config, int num_ranks) {
   return trial;
 }
 
-/// Steps to the goal, or 1 where the step is the objective, times the seconds that a step was measured to take.
+/// Measured seconds of a step, times the steps to the goal where that is the objective.
 std::vector<double> measured_objectives(const std::vector<Choice>& tried, const std::vector<double>& seconds) {
   std::vector<double> out;
   for (size_t i = 0; i < tried.size(); ++i) out.push_back(seconds[i] * tried[i].plan.objective / tried[i].plan.forecast.step_seconds);
@@ -57,7 +58,7 @@ Config with_plan(const Config& config, const ModelProfile& profile, const Ranked
     out = goal->settle(out, layout);
   }
   if (out.workers > 0 || layout.num_ranks() > 1) out.workers = layout.num_ranks();
-  out.device = first_devices_of(out.device, layout.num_ranks());  // Fewer ranks than were asked for may have won.
+  out.device = first_devices_of(out.device, layout.num_ranks());  // The plan may use fewer ranks than requested.
   out.inject = selected_faults(out.inject, layout.num_ranks(), false);
   if (layout.accumulate > 0) out.accumulate = layout.accumulate;
   if (!layout.precision.empty()) out.precision = layout.precision;
@@ -148,14 +149,13 @@ Winner winner_of(const std::vector<Choice>& tried, const std::vector<double>& se
   return out;
 }
 
-// Trials are few and short, so they go to plans that can differ by more than the noise of a trial:
+// Choice of the trials. They are few and short, so they go to plans that can differ by more than the noise of a trial:
 //
-//   1. Plans that differ only in recompute, accumulation, micro-batches or the cut are of one kind: a step of the second says nothing that
-//      the forecast of the first does not. One of each kind is tried.
-//   2. The least measured cost has noise; of all within kNoiseFloor of it the simplest wins, for it holds less and has less to go wrong.
-//   3. accumulate=5 that is forecast 0.3 % better than 4 is not better: with_round_accumulate().
+//   1. Plans that differ only in recompute, accumulation, micro-batches or the cut are of one kind; one of each kind is tried.
+//   2. Among measured costs within kNoiseFloor of the least the simplest plan wins.
+//   3. Differences of forecasts below kSame do not count: with_round_accumulate() prefers 4 to 5.
 //
-// Cost: two forecasts a plan. Source: ours; it is what reasons_of() calls a tie.
+// Cost: two forecasts per plan. reasons_of() uses the same definition of a tie.
 
 namespace {
 

@@ -1,17 +1,17 @@
 // The measurement behind `cohort plan` without --cluster, and behind --layout auto.
 //
-// For each number of workers that many ranks measure the same thing at the same time, between barriers, for ranks that compute side by
-// side share caches, memory and the processor's heat, as they do in training. A rank has the threads that a rank of `train` has.
+// For each number of workers, that many ranks measure concurrently, between barriers, because concurrent ranks share caches, memory and
+// heat as in training. A rank has as many threads as a rank of `train`.
 //
 //   1. Micro-batch sizes: the global batch, its share for each worker, and quarters of the least down to 1.
 //   2. A size is measured in kRounds rounds: in each the layers one by one (profile_layers.cpp), then the whole model's forward and
 //      backward at once. A layer's cost is the median of the rounds, its interval their 5th to 95th percentile as shares of it.
-//   3. The whole takes longer than its layers, or shorter: autograd's own cost, caches that the layer before has filled. All layers of a
-//      size are scaled by the ratio of the two medians. Reading a batch is added to the first layer.
+//   3. The whole model differs from the sum of its layers (autograd, warm caches), so all layers of a size are scaled by the ratio of the
+//      medians. Reading a batch is added to the first layer.
 //   4. Under tp the layers are divided (tensor/shard_graph.h) and measured with their exchanges inside, in lockstep.
-//   5. The machine (measure_machine.h); and what a process has resident beside its tensors: its peak after its share of the batch has gone
-//      through the model, less what a forecast counts of that.
-//   6. Where plans may compress gradients: the seconds to make and read what each compression sends (run_advice.h).
+//   5. The machine (measure_machine.h), and the resident bytes besides tensors: the peak after a share of the batch went through the model,
+//      less the forecast of that.
+//   6. Where plans may compress gradients: the seconds of each compression (run_advice.h).
 //   7. Ranks that are not equally fast (measure_machine.h; --inject slow makes some) become kinds of device with points of their own.
 //
 // Cost: for each number of workers and precision about kRounds x 4 steps at each size; seconds for models whose step is below 0.1 s.
@@ -53,8 +53,8 @@ namespace cohort {
 namespace {
 
 constexpr int kRounds = 4;
-constexpr int64_t kBytesOfRun = 8 << 20;  // Made resident by evaluation, checkpoints, metrics and report; bench/forecast_layouts.py.
-constexpr double kRoundSeconds = 0.1;     // A size whose round takes longer gets three of them.
+constexpr int64_t kBytesOfRun = 8 << 20;  // For evaluation, checkpoints, metrics and report; from bench/forecast_layouts.py.
+constexpr double kRoundSeconds = 0.1;     // Sizes with longer rounds get three rounds.
 
 struct Round {
   Profile layers;
@@ -110,7 +110,7 @@ class ModelMeter {
     measure_whole(model, Precision::kFp32, 1);
     int64_t weights = 0;
     for (const at::Tensor& parameter : model.parameters()) weights += static_cast<int64_t>(parameter.nbytes());
-    return std::max<int64_t>(0, peak_memory_bytes() - 2 * weights);  // Their gradients are as large.
+    return std::max<int64_t>(0, peak_memory_bytes() - 2 * weights);  // Weights and gradients.
   }
 
   int64_t share() const {
@@ -268,7 +268,7 @@ class ModelMeter {
       cost.stash_bytes = rounds.front().layers.layers[i].stash_bytes;
       cost.output_bytes = rounds.front().layers.layers[i].output_bytes;
       cost.working_bytes = rounds.front().layers.layers[i].working_bytes;
-      // The whole varies as its layers do together; one layer alone, of microseconds, says little of that.
+      // The interval is that of the whole model, because single layers of microseconds are too noisy.
       const auto [least, most] = std::minmax_element(wholes.begin(), wholes.end());
       cost.low = std::min(1.0, *least / median(wholes)), cost.high = std::max(1.0, *most / median(wholes));
     }
@@ -329,7 +329,7 @@ ModelProfile measure_model(const Config& config, const DataSet& data, const Meas
     const Json json = measure_in_ranks(workers, config.backend, [&](const World& world, Group& group) {
       use_compute_threads(config.threads > 0 ? config.threads : cores_of_rank(world));
       ModelProfile profile = ModelMeter(config, data, options, group).run();
-      // One worker is trained by the process itself, which has more of its libraries resident than a fork of it.
+      // One worker trains in this process, which has more libraries resident than a fork of it.
       if (workers == 1)
         profile.measured_on.front().devices.front().reserved_bytes += std::max<int64_t>(0, resident_here - resident_file_bytes());
       return to_json(profile);

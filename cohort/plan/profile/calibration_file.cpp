@@ -89,7 +89,7 @@ ErrorInterval interval_of(const std::vector<double>& all, std::string from) {
 std::string key_of(const std::string& layout_class, const std::string& precision) { return concat(layout_class, " in ", precision); }
 
 /// The key without its default precision: "dp" for "dp in fp32".
-std::string spoken(const std::string& key) { return key.ends_with(" in fp32") ? key.substr(0, key.size() - 8) : key; }
+std::string short_key(const std::string& key) { return key.ends_with(" in fp32") ? key.substr(0, key.size() - 8) : key; }
 
 }  // namespace
 
@@ -117,11 +117,11 @@ ForecastIntervals::ForecastIntervals(const std::vector<ForecastError>& errors, c
   }
   std::vector<double> all;
   for (const auto& [key, logs] : mine)
-    if (logs.size() >= kLeastErrors) of_model_[key] = interval_of(logs, concat(logs.size(), " runs of ", model, " as ", spoken(key)));
+    if (logs.size() >= kLeastErrors) of_model_[key] = interval_of(logs, concat(logs.size(), " runs of ", model, " as ", short_key(key)));
   for (const auto& [key, models] : newest) {
     std::vector<double> logs;
     for (const auto& [name, log] : models) logs.push_back(log);
-    if (logs.size() >= kLeastErrors) of_class_[key] = interval_of(logs, concat(logs.size(), " runs of as many models as ", spoken(key)));
+    if (logs.size() >= kLeastErrors) of_class_[key] = interval_of(logs, concat(logs.size(), " runs of as many models as ", short_key(key)));
     all.insert(all.end(), logs.begin(), logs.end());
   }
   if (all.size() >= kLeastErrors) of_all_ = interval_of(all, concat(all.size(), " runs of all models and layouts"));
