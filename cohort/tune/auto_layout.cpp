@@ -109,8 +109,7 @@ void check_model_for_auto(const Job& job, const DataSet& data, int num_ranks, bo
 //   1. measure_model() for 1, 2, 4, ... and all workers.
 //   2. search_machines(). Plans that the configuration refuses, such as options for dp only, are skipped.
 //   3. At most three plans of different kinds whose intervals overlap with that of the best train kTrialSteps steps each, in temporary
-//   ranks
-//      and a temporary folder; the simplest layout among the fastest wins (layout_trials.cpp).
+//      ranks and a temporary folder; the simplest layout among the fastest wins (layout_trials.cpp).
 //
 // Under a launcher its ranks measure and run the trials, rank 0 plans, and plans of fewer ranks are only reported.
 
