@@ -1,3 +1,5 @@
+// Which batch size to train with: the one that a study recommends (resolve_auto_batch(): the fewest seconds to its goal, with the
+// hyperparameters of that trial), and the largest that fits into memory (find_batch(), below).
 #include "cohort/tune/auto_batch.h"
 
 #include <fcntl.h>
