@@ -16,11 +16,11 @@ namespace cohort {
 /// (docs/algorithms/joint_search.md).
 inline constexpr double kNoiseFloor = 0.04;
 
-/// Why this plan: what its slowest worker does with the time, what binds its memory, how far it may be from the best; and why each of the
-/// runners-up lost, or that it ties.
+/// The reasons for the plan: where its slowest worker spends the time, what limits its memory, how far it may be from the best; and why
+/// each runner-up lost or ties.
 std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnswer& answer);
 
-/// Why `other` lost against the best, or that it ties: within kNoiseFloor, or their intervals overlap.
+/// Why `other` lost against the best, or that it ties: it is within kNoiseFloor, or the intervals overlap.
 std::string why_not(const SearchRequest& request, const PlanAnswer& answer, const RankedPlan& other);
 
 /// The effect of a change of the cluster.
@@ -32,17 +32,17 @@ struct WhatIf {
   std::string sentence;  ///< "links between hosts at 10 Gbit/s: dp=8 instead, 2.3 s a step, 12 % slower"
 };
 /// Searches again: links between hosts (or inside of the one) at 10 Gbit/s, at half and twice their rate, memory with 2 GiB more and twice
-/// as much, half and twice the devices. Each takes at most `seconds`. Ends early at `stop` (null: none), without the one that it cut short;
-/// `look` is called again and again meanwhile, and may set it.
+/// as much, half and twice the devices. Each takes at most `seconds`. Ends early at `stop` (null: none) and drops the unfinished search;
+/// `look` is called regularly and may set it.
 std::vector<WhatIf> what_if(const SearchRequest& request, const PlanAnswer& answer, double seconds, const std::atomic<bool>* stop,
                             const std::function<void()>& look = {});
-/// What a GiB of memory on each device and a twice as fast link are worth, in per cent of the objective, of those answers.
+/// The value of a GiB of memory per device and of a link twice as fast, in per cent of the objective.
 std::vector<std::string> shadow_prices(const std::vector<WhatIf>& answers);
 
 /// Share of a step that each worker computes.
 struct Utilisation {
-  std::vector<double> naive;    ///< A plain cut: the same workers, one micro-batch, one of them at a time.
-  std::vector<double> planned;  ///< One a worker of the pipeline, compute alone.
+  std::vector<double> naive;    ///< The same cut with one micro-batch, so that one worker computes at a time.
+  std::vector<double> planned;  ///< One per worker of the pipeline, compute only.
   double naive_step_seconds = 0;
 };
 /// Empty lists where the plan has one worker on the pipeline axis.
@@ -52,10 +52,10 @@ Utilisation utilisation_of(const SearchRequest& request, const RankedPlan& plan)
 std::string table_row(const std::vector<size_t>& widths, const std::vector<std::string>& cells);
 /// The table: the layout, its forecast, and a row for each worker.
 std::string plan_table(const SearchRequest& request, const PlanAnswer& answer);
-/// "12.3 ms", "4.5 GiB", "0.12 ms a sample": an objective's value.
+/// The value of an objective: "12.3 ms", "4.5 GiB", "0.12 ms a sample".
 std::string objective_text(Objective objective, double value);
 
-// What equal shares of the batch would cost on devices that are not equally fast, beside the shares of a plan.
+// The cost of equal shares of the batch on devices of different speed, compared with the shares of a plan.
 
 struct UnevenForecast {
   std::vector<double> shares;  ///< One per rank; they add up to 1.
@@ -63,16 +63,14 @@ struct UnevenForecast {
   double equal_step_seconds = 0, equal_waste = 0;  ///< With equal shares and everything else as in the plan.
 };
 
-/// The share of the ranks' seconds in which they wait for the slowest to have computed, in a step of `step_seconds`; one of
-/// `compute_seconds` a rank.
+/// The share of the ranks' time that is waiting for the slowest to compute, in a step of `step_seconds`; one of `compute_seconds` per rank.
 double waiting_share(const std::vector<double>& compute_seconds, double step_seconds);
 
-/// Waste: the share of the ranks' seconds in which they wait for the slowest to have computed. None where the plan is not dp alone over
-/// devices of several kinds.
+/// Nothing unless the plan is dp only, over several kinds of device. Waste is waiting_share().
 std::optional<UnevenForecast> uneven_forecast(const PlanProblem& problem, const RankedPlan& plan);
 
 std::string sentence_of(const UnevenForecast& uneven);
-/// Why machines with more workers than the one that was taken are slower, where it is that those are not equally fast.
+/// Why machines with more workers than the chosen one are slower, where their workers differ in speed.
 std::vector<std::string> sentences_of_larger(const MachineAnswer& found);
 Json to_json(const UnevenForecast& uneven);
 

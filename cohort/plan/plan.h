@@ -15,11 +15,11 @@ namespace cohort {
 struct Plan {
   SearchRequest request;  ///< Without profile and cluster when it comes from a file.
   PlanAnswer answer;
-  std::vector<std::string> reasons;  ///< Sentences: why this one, what binds, what ties, what would change it.
+  std::vector<std::string> reasons;  ///< Sentences: the reasons, the limits, ties, and changes.
   std::optional<TimeToGoal> goal;    ///< Where the objective is the time to a goal.
 };
 
-/// The layout of a ranked plan as a run takes it: stages and recompute by name, precision, accumulate and the rest.
+/// The complete layout of a ranked plan, with stages and recompute by name.
 Layout layout_of(const ModelProfile& profile, const RankedPlan& plan);
 /// Ranks of a worker of the best plan, ascending.
 std::vector<int> ranks_of_worker(const Plan& plan, int worker);
@@ -27,7 +27,7 @@ std::vector<int> ranks_of_worker(const Plan& plan, int worker);
 std::string interval_source(const Plan& plan);
 Json to_json(const Plan& plan);
 
-// The forecast of a plan as a run records it. Torch-free.
+// The forecast of a plan as recorded by a run.
 
 /// The forecast in plan.json (docs/formats/plan.md); nothing for a bare layout, which has none. `where` names the file in errors.
 /// Error(kBadInput) for values of the wrong type.

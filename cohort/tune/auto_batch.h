@@ -17,19 +17,18 @@ struct AutoBatch {
   std::string sentence;  ///< Why: steps x step time, what other batch sizes would take, whose metaparameters.
 };
 
-/// Reads study.toml, steps_curve.csv and, where global_batch is 0 (auto), step_times.csv of `config.study`. `was_given` says whether a
-/// setting was an option of the command; a value that differs from the default (in a file) counts as given too. Given model, data,
-/// optimizer, context and validation samples must be the study's; other given settings (learning rate, goal, steps, threads, ...) win over
-/// it. Left to it: --goal is the study's, --steps the trial's budget, --eval-every a twentieth of the expected steps, --threads what step
-/// times were measured with, 1, --seed the trial's. No weights, no ranks. Error(kBadInput) that says what to run where a file or the number
-/// of workers is missing, and what contradicts what.
+/// Reads study.toml, steps_curve.csv and, where global_batch is 0 (auto), step_times.csv of `config.study`. `was_given` tells whether a
+/// setting was an option of the command; a value other than the default (in a file) counts as given too. Given model, data, optimizer,
+/// context and validation samples must be those of the study; other given settings override it. Defaults are the study's --goal, the
+/// trial's budget as --steps and its --seed, --eval-every a twentieth of the expected steps, and --threads 1, as step times are measured.
+/// Error(kBadInput) where a file or the number of workers is missing (it names the command to run) and for contradictions.
 ///
-/// A batch size past the curve's flat point (study/goal_curve.h) is not chosen by auto. Where there is no steps_curve.csv yet, the
-/// study's store at its first goal counts. `accumulate` stays where the layout says it, or is no data parallelism.
+/// auto does not choose a batch size past the flat point of the curve (study/goal_curve.h). Without steps_curve.csv the study's store at
+/// its first goal is used. `accumulate` is kept where the layout gives it or is not data-parallel.
 AutoBatch resolve_auto_batch(const Config& config, const std::function<bool(const std::string& setting)>& was_given, const Layout& layout);
 
-/// What a plan for the time to the goal of `config.study` measures: `config` with model, data, optimizer, context and validation samples of
-/// the study, and one thread. Errors as above.
+/// The workload of a plan for the time to the goal of `config.study`: `config` with model, data, optimizer, context and validation samples
+/// of the study, and one thread. Errors are those of resolve_auto_batch().
 Config workload_of_study(const Config& config, const std::function<bool(const std::string& setting)>& was_given);
 
 // The largest micro-batch that fits into memory, and the smallest that keeps a worker busy (`cohort plan --find-batch`).
@@ -40,7 +39,7 @@ struct TriedBatch {
   double step_seconds = 0;         ///< Median of the steps of one process.
   int64_t peak_tensor_bytes = 0;   ///< As counted by --memory-limit.
   int64_t peak_process_bytes = 0;  ///< As counted by the kernel, with libraries and data.
-  std::string why;                 ///< Where it does not fit.
+  std::string why;                 ///< The reason where it does not fit.
 };
 
 struct FoundBatch {

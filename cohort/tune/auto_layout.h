@@ -23,9 +23,9 @@ namespace cohort {
 /// fewer ranks may be taken), data parallelism, ZeRO, a pipeline, divided layers. It is what data parallelism is refused for.
 void check_any_layout(const Config& config, int num_ranks, bool may_be_fewer, std::optional<bool> is_text);
 
-/// Error(kBadInput) for what the model cannot do in any layout, as a run would say it; Error(kInfeasible) where its weights and gradients
-/// are more than --memory-limit even in equal parts on all ranks. The model is built: with `forks` in a process of its own, which leaves
-/// this one with its one thread, and which says on stderr what is wrong; the Error has no text then.
+/// Error(kBadInput) for what the model cannot do in any layout, with the message of a run; Error(kInfeasible) where its weights and
+/// gradients are more than --memory-limit even in equal parts on all ranks. The model is built: with `forks` in a process of its own, which
+/// leaves this one with its one thread, and which says on stderr what is wrong; the Error has no text then.
 void check_model_for_auto(const Job& job, const DataSet& data, int num_ranks, bool forks);
 
 /// The search request of `config`: batch, optimizer, memory limit, precision and a given --accumulate; without cluster.

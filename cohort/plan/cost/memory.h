@@ -1,6 +1,6 @@
 #pragma once
-// Bytes of a rank: what its strategy keeps of weights, gradients and optimizer state, what a stage keeps for backward, what a run does
-// beside its steps, and the account of all of it. Torch-free; formulas in memory.cpp.
+// Memory of a rank in bytes: weights, gradients and optimizer state under its strategy, the stash of a stage, evaluation and text sample,
+// and the peak of all. Torch-free; formulas in memory.cpp.
 
 #include <cstdint>
 #include <vector>
@@ -13,8 +13,8 @@ namespace cohort {
 
 struct StepMemory;  // step_forecast.h
 
-// Bytes of weights, gradients and optimizer state that a rank holds under each way of spanning the data axis: what the strategies of
-// parallel/ forecast of themselves, and the planner of models that are not here.
+// Bytes of weights, gradients and optimizer state of a rank under each data-parallel strategy, for the strategies of parallel/ and for the
+// planner.
 
 struct StrategyShape {
   int zero = 0;           ///< ZeRO stage.
@@ -33,7 +33,7 @@ struct StateBytes {
   int64_t weights = 0, gradients = 0, optimizer = 0, buckets = 0;
 };
 
-///   whole copies   n, n, s n; buckets n where gradients travel
+///   whole copies   n, n, s n; buckets n where gradients are exchanged
 ///   one copy       n / p, n, s n / p
 ///   ZeRO 1         n, n, s n / p; buckets n
 ///   ZeRO 2         n, n / p, s n / p; 2 u
@@ -50,19 +50,18 @@ struct StageStash {
   int64_t recompute_bytes = 0;    ///< The largest stash of a recomputed layer, held while it runs again.
 };
 
-/// One a stage. A recomputed layer keeps nothing but its inputs, and its output where another layer needs it: the same account as
-/// choose_recompute()'s (plan/cut/), for stages of any layers. `recompute`: one flag a layer, or empty. `stage_of` and edges of
-/// `graph` are the profile's.
+/// The stash of each stage. A recomputed layer keeps only its inputs, and its output where another layer needs it, as in choose_recompute()
+/// (plan/cut/), but for stages of any layers. `recompute`: one flag per layer, or empty. `stage_of` and edges of `graph` are the profile's.
 std::vector<StageStash> stash_of_stages(const Profile& profile, const StageGraph& graph, const std::vector<bool>& recompute);
 
 /// Peak stash on the ranks of each worker, in the order of their actions. `stash`, `worker_of_stage`: one per stage.
 std::vector<int64_t> peak_stash_bytes(const Schedule& schedule, const std::vector<StageStash>& stash,
                                       const std::vector<int>& worker_of_stage);
 
-// Bytes of what a run does beside its steps: it evaluates, and at the end a model of text writes some.
+// Memory of a run besides its steps: evaluation, and a text sample at the end.
 
-/// Samples of a chunk of the evaluation: as many as a global batch has, over accumulate, 8 to 250; the same for every number of workers, so
-/// that they add up the same numbers. Under a limit of memory no more than a micro-batch, so that it fits where a step did.
+/// Samples of a chunk of the evaluation: the global batch over accumulate, 8 to 250; the same for every number of workers, so that they sum
+/// the same numbers. Under a memory limit at most a micro-batch, so that it fits where a step did.
 int64_t evaluation_samples(int64_t global_batch, int64_t accumulate, int64_t micro_batch, bool has_limit);
 
 /// Peak bytes of a forward without a backward of these layers (ascending).
@@ -77,7 +76,7 @@ struct RankMemoryShape {
   StrategyShape strategy;              ///< largest_unit_bytes as found; num_ranks of the data axis.
   int64_t buffer_bytes = 0;            ///< Running statistics.
   bool is_half = false;                ///< A copy of the weights in half precision while a step runs.
-  bool adds_gradients = false;         ///< Several backwards a step: a gradient is made beside the sum that it is added to.
+  bool adds_gradients = false;         ///< Several backwards per step: a gradient exists besides the sum that it is added to.
   int64_t largest_layer_bytes = 0;     ///< Trained weights of the largest layer.
   int64_t distinct_layer_bytes = 0;    ///< Sum over the distinct sizes of layers.
   bool counts_one_copy_whole = false;  ///< The limit is one that rank 0 holds all of the shared weights against.

@@ -1,6 +1,6 @@
 #pragma once
-// The stages of a profile, what they take of a micro-batch and what they hand over; and the forecast of a step through the pipeline, from
-// what was measured of the layers and the schedule that will run, which a run prints beside its measurement.
+// The stages of a profile with their costs and transfers, and the forecast of a pipeline step from measured layers and the schedule that
+// will run, which a run prints next to its measurement.
 
 #include <cstdint>
 #include <map>
@@ -25,16 +25,16 @@ StageGraph cut_profile(const Profile& profile, std::vector<int> stage_of);
 struct StageWork {
   double forward = 0, backward_input = 0, backward_weight = 0;
 };
-/// `recompute`: one flag a layer, or empty.
+/// `recompute`: one flag per layer, or empty.
 StageWork work_of_stage(const Profile& profile, const std::vector<int>& layers, const std::vector<bool>& recompute);
 
-/// Values that stages hand over.
+/// Values transferred between stages.
 class Handovers {
  public:
   Handovers() = default;
   /// `graph` must outlive it.
   explicit Handovers(const StageGraph& graph);
-  /// Whether the stage gets a value of another.
+  /// Whether the stage receives a value.
   bool receives(int stage) const { return receives_.contains(stage); }
   /// Bytes of all values between two stages, in either direction.
   int64_t bytes(int from, int to, const Profile& profile) const;
@@ -55,7 +55,7 @@ bool order_follows_costs(const std::vector<std::pair<int, int>>& tied, const Lay
 StageSeconds ordering_seconds(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                               const std::vector<bool>& recompute);
 
-/// `recompute`: one flag a layer, or empty. Error(kBadInput) for a schedule that does not fit the stages.
+/// `recompute`: one flag per layer, or empty. Error(kBadInput) for a schedule that does not fit the stages.
 COHORT_PROGRAM_API PipelineRecord forecast_pipeline(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                                                     const std::vector<bool>& recompute);
 

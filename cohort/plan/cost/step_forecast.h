@@ -1,6 +1,6 @@
 #pragma once
-// What one training step costs under one layout, in seconds and in bytes: the code that the search, the forecast of a run and the pictures
-// share. Torch-free; formulas in step_forecast.cpp and memory.cpp.
+// Seconds and bytes of one training step under one layout, for the search, the forecast of a run and the charts. Torch-free; formulas in
+// step_forecast.cpp, exchange_forecast.cpp and memory.cpp.
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,7 @@ struct PlanProblem {
   bool private_weights = false;    ///< Never share one copy of the weights per host.
   int64_t memory_limit_bytes = 0;  ///< Limit per rank below the memory of its device; 0: none.
   int64_t bucket_bytes = 8 << 20;  ///< Bucket size of the gradient exchange.
-  bool writes_text = false;        ///< Rank 0 lets the model write some at the end.
+  bool writes_text = false;        ///< Rank 0 generates a text sample at the end.
   ForecastIntervals intervals;     ///< From errors of earlier forecasts; where empty, profile and cluster decide.
 };
 
@@ -35,22 +35,21 @@ inline std::string precision_of(const Layout& layout) { return layout.precision.
 
 /// A layout with its stages and recomputed layers: everything that decides a forecast.
 struct Candidate {
-  Layout layout;                ///< Degrees, zero, schedule, microbatches, accumulate, precision, compress, order; split and recompute are
-                                ///< not looked at, but what follows is.
+  Layout layout;                ///< Without split and recompute, which the members below replace.
   StageAssignment stages;       ///< Empty without pipeline workers.
-  std::vector<bool> recompute;  ///< One a layer.
+  std::vector<bool> recompute;  ///< One per layer.
 
-  int64_t micro_batch(int64_t global_batch) const;  ///< Samples of the largest piece: rounded up.
+  int64_t micro_batch(int64_t global_batch) const;  ///< Samples of the largest micro-batch, rounded up.
 };
 
 /// Bytes of one rank.
 struct StepMemory {
   int64_t weights = 0, gradients = 0, optimizer = 0;
-  int64_t buffers = 0;    ///< Running statistics; pages of exchanges, where they were measured.
+  int64_t buffers = 0;    ///< Running statistics, and measured pages of exchanges.
   int64_t buckets = 0;    ///< Gradient buckets, and whole units of ZeRO 2 and 3.
-  int64_t stash = 0;      ///< Activations that the schedule keeps, inputs of stages included.
+  int64_t stash = 0;      ///< Activations kept by the schedule, including inputs of stages.
   int64_t recompute = 0;  ///< The largest stash of a recomputed layer, while it runs again.
-  int64_t working = 0;    ///< For a moment: gradients of activations, scratch, what is on its way or waits; start and end of the run.
+  int64_t working = 0;    ///< Temporaries: gradients of activations, scratch, messages; start and end of the run.
   int64_t overhead = 0;   ///< Allocator overhead, and memory of the process before its first tensor.
   int64_t total() const { return weights + gradients + optimizer + buffers + buckets + stash + recompute + working + overhead; }
 };
@@ -59,7 +58,7 @@ struct StepMemory {
 struct WorkerForecast {
   int num_ranks = 1;                                 ///< dp x tp of them.
   std::string device;                                ///< The slowest kind among them.
-  std::vector<int> layers;                           ///< Rising.
+  std::vector<int> layers;                           ///< Ascending.
   double forward_seconds = 0, backward_seconds = 0;  ///< Per step; recompute counts as backward, exchanges of tp are included.
   double tensor_exchange_seconds = 0;                ///< The share of exchanges in these.
   double exchange_seconds = 0;                       ///< Exchange of gradients and weights over the data axis.
@@ -74,8 +73,8 @@ struct StepForecast {
   double step_seconds = 0;
   double low_seconds = 0, high_seconds = 0;  ///< 90 % prediction interval.
   double pipeline_seconds = 0;               ///< From the first forward to the last backward.
-  double bubble = 0;                         ///< Idle share of it.
-  std::vector<WorkerForecast> workers;       ///< One a place on the pipeline axis; one without it.
+  double bubble = 0;                         ///< Idle share of pipeline_seconds.
+  std::vector<WorkerForecast> workers;       ///< One per worker of the pipeline; one without it.
   bool fits = true;                          ///< No rank has more than its limit.
   Timeline timeline;                         ///< Timeline of the pipeline; only on request.
 
@@ -97,7 +96,7 @@ struct DataExchange {
   std::string compress = "none";
   const CodingCost* coding = nullptr;  ///< Null where it was not measured.
   bool one_copy = false;
-  bool overlaps = false;       ///< Buckets leave during the last backward: one stage, whole model.
+  bool overlaps = false;       ///< Buckets are exchanged during the last backward: one stage, whole model.
   bool hides = true;           ///< Compute continues meanwhile: false where the same cores move the bytes.
   int num_backwards = 1;       ///< Micro-steps of a step that end in an exchange under ZeRO 2 and 3.
   int num_forwards = 1;        ///< Forwards, and as many backwards, for which ZeRO 3 gathers weights.
@@ -122,7 +121,7 @@ ExchangeForecast forecast_exchange(const Cluster& cluster, const DataExchange& a
 /// Samples of the largest micro-batch of a share, in whole samples.
 inline int64_t largest_micro_batch(double samples) { return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(samples - 1e-9))); }
 
-/// Ranks of the layout are the cluster's first devices, numbered as Mesh (world/mesh.h) numbers them, without a table of all of them.
+/// The ranks of the layout are the first devices of the cluster, numbered as by Mesh (world/mesh.h), without a table of all ranks.
 class MeshPlacement {
  public:
   /// Error(kBadInput) where the layout has more ranks than the cluster has devices.
@@ -133,10 +132,10 @@ class MeshPlacement {
   int rank(int data, int worker, int tensor) const;
   /// Kinds of device of a worker's ranks, each once.
   std::vector<int> kinds(int worker) const;
-  /// Whether any of the worker's groups of that axis is on several hosts.
+  /// Whether any group of the worker on that axis spans several hosts.
   bool tensor_leaves_host(int worker) const;
   bool data_leaves_host(int worker) const;
-  /// Whether any hand-over from worker to worker is between hosts.
+  /// Whether any transfer between the workers crosses hosts.
   bool handover_leaves_host(int from, int to) const;
 
  private:

@@ -16,7 +16,7 @@ namespace cohort {
 struct SplitOptions {
   int num_stages = 1;
   int num_micro_batches = 1;
-  int num_ranks = 0;                  ///< 0: one a stage. Fewer: stages are dealt as an interleaved schedule deals them.
+  int num_ranks = 0;                  ///< 0: one per stage. Fewer: stages are assigned as in interleaved schedules.
   int64_t memory_bytes = 0;           ///< Limit per rank; 0: none.
   double optimizer_bytes_factor = 1;  ///< Optimizer state as a multiple of the weights' bytes.
 };
@@ -33,9 +33,9 @@ struct Split {
   bool exact = true;              ///< best_split() has proved that no cut is better.
 };
 
-/// The cut whose slowest stage is fastest, among all that fit; ties go to the smaller sum of transfers. By dynamic programming over (layers
-/// placed, stages used), see split_search.h; where ranks have several stages by search. Error(kInfeasible) where
-/// nothing fits, with the least memory that would do; Error(kBadInput) where there are fewer layers than stages.
+/// The cut with the least bottleneck among all that fit; ties go to the smaller sum of transfers. By dynamic programming
+/// (split_search.cpp), or by search where ranks have several stages. Error(kInfeasible) where nothing fits, with the least memory that
+/// would; Error(kBadInput) where there are fewer layers than stages.
 Split best_split(const Profile& profile, const SplitOptions& options);
 /// A cut into equal numbers of layers. Memory is reported, not limited; also by given_split().
 COHORT_PROGRAM_API Split even_split(const Profile& profile, const SplitOptions& options);
@@ -53,24 +53,24 @@ int64_t most_memory_bytes(const Split& split, int num_ranks);
 
 // split=auto: the cut with the least forecast of a step.
 
-/// The cut with the least forecast of a step under the layout's schedule, from those with the fastest slowest rank on (split.h);
-/// within options.memory_bytes. `worker_of_stage`: where the schedule has the stages. Errors as best_split()'s.
+/// The cut with the least forecast of a step under the layout's schedule, searched from best_split() and even_split(), within
+/// options.memory_bytes. `worker_of_stage` is that of the schedule. Errors are those of best_split().
 COHORT_PROGRAM_API Split auto_split(const Profile& profile, const Layout& layout, const SplitOptions& options,
                                     const std::vector<int>& worker_of_stage);
 
 /// Seconds of a step with this cut (first layers of the stages); infinite where it does not fit.
 using StepSeconds = std::function<double(const std::vector<int>& first_layer)>;
 
-/// The cut of `num_layers` layers into as many stages as each of `starts` has, with the least `seconds`: of all cuts where they are few,
-/// else of those that a search from each start meets (split.cpp). Ties go to the cut met first, the starts in their order before
-/// all. Error(kBadInput) where starts are none or are no cuts of that number of layers.
+/// The cut of `num_layers` layers into as many stages as the `starts` have, with the least `seconds`: of all cuts where they are few, else
+/// of those visited by a descent from each start (split.cpp). Ties go to the cut visited first, beginning with the starts in order.
+/// Error(kBadInput) for invalid starts.
 std::vector<int> improve_split(int num_layers, const std::vector<std::vector<int>>& starts, const StepSeconds& seconds);
 
 // Which layers of a stage to recompute in backward, so that it fits.
 
 struct RecomputeOptions {
   int first_layer = 0, end_layer = 0;  ///< The stage is layers [first_layer, end_layer).
-  int kept_micro_batches = 1;          ///< At most at once: peak_stash of check_schedule().
+  int kept_micro_batches = 1;          ///< Peak number: peak_stash of check_schedule().
   int64_t memory_bytes = 0;            ///< Limit of the stage's rank; 0: none.
   double optimizer_bytes_factor = 1;   ///< As in SplitOptions.
 };
@@ -88,7 +88,7 @@ struct RecomputeChoice {
 /// the memory of a stage of a Split.
 ///
 /// The cheapest set that fits, by branch and bound where that ends soon, else by seconds for each byte: see recompute_choice.cpp. Error
-/// (kInfeasible) with the least memory where no set fits, Error(kBadInput) for a stage that is none.
+/// (kInfeasible) with the least memory where no set fits, Error(kBadInput) for an invalid stage.
 RecomputeChoice choose_recompute(const Profile& profile, const RecomputeOptions& options);
 
 // Which layers of a model with parallel branches go to which rank, so that branches run side by side and join again.
@@ -105,7 +105,7 @@ struct BranchPlacement {
 };
 
 /// The placement on at most `num_ranks` ranks with the least estimated time, by branch and bound where that ends soon, else greedily: see
-/// branches.cpp. A model without branches is one stage. Memory is not looked at. Error(kBadInput) for a profile that is none.
+/// branches.cpp. A model without branches is one stage. Memory is ignored. Error(kBadInput) for an invalid profile.
 BranchPlacement place_branches(const Profile& profile, int num_ranks);
 
 }  // namespace cohort

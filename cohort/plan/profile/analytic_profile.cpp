@@ -8,7 +8,7 @@
 //   backward   the gradient of the input: every product once more (those without weights, of attention, twice: both factors), and the
 //              rest; that of the weight: products with weights once more
 //   stash      what autograd saves, docs/algorithms/analytic_profiles.md; fp32 has 4 bytes an element. In half precision products save
-//              copies of their inputs of 2 bytes each, and what lies between them is half as large
+//              2-byte copies of their inputs, and values between them are half as large
 //
 // Weights are read once by each part that uses them, and their gradients written once. Not modelled: caches, fused kernels, and the stash
 // of the CPU's attention in bf16.

@@ -5,7 +5,7 @@
 //
 // the interval in which the next of n + 1 draws of a normal distribution lies in 90 of 100 cases (Student's t; e.g. Hahn and Meeker,
 // Statistical Intervals, 1991, section 4.7). Times vary by factors, so the errors are taken as logarithms. The same plan measured twice
-// differs by kNoise, so a few runs that agree by chance do not promise more.
+// differs by kNoise, so a few runs that agree by chance do not narrow the interval.
 //
 // Outliers are removed first, so that one run on a busy machine does not widen the interval for months: of n >= kLeastToJudge runs at most
 // a tenth (or one), and only errors further from the median than kFar robust deviations (1.4826 x the median distance from the median, at
@@ -222,7 +222,7 @@ void trim_file(const std::string& path) {
 }  // namespace
 
 std::string default_calibration_file() {
-  // Relative paths are invalid, says the XDG base directory specification.
+  // Relative paths are invalid by the XDG base directory specification.
   if (const char* const cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/') return concat(cache, "/cohort/calibration.jsonl");
   if (const char* const home = std::getenv("HOME"); home && *home) return concat(home, "/.cache/cohort/calibration.jsonl");
   return "";

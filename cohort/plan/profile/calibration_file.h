@@ -24,7 +24,7 @@ struct ForecastError {
   int64_t predicted_peak_bytes = 0, measured_peak_bytes = 0;  ///< Of the rank with the most memory; 0: unknown.
 };
 
-/// What decides how good a forecast is, beside the model: the axes with several ranks, ZeRO, schedule, recompute, compression. Not the
+/// What decides the quality of a forecast, besides the model: the axes with several ranks, ZeRO, schedule, recompute, compression. Not the
 /// degrees and not the number of micro-batches: "single", "dp", "dp zero=3", "dp pp 1f1b", "tp".
 std::string layout_class(const Layout& layout);
 
@@ -77,7 +77,7 @@ void check_calibration_option(const std::string& option);
 ForecastIntervals kept_intervals(const std::string& path, const ModelProfile& profile);
 
 /// Appends one line by one write, so that two runs that end at once do not mix; folders are made. A file beyond 4 MiB is cut to its newest
-/// 1,000 lines, by a new file in its place: what another run appends in that moment is lost. Returns "", or why it could not be written.
+/// 1,000 lines by replacing it, which loses what another run appends at that moment. Returns "", or why it could not be written.
 std::string append_calibration(const std::string& path, const ForecastError& error);
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
 // A Cluster, and its files as TOML and as JSON: docs/formats/cluster.md. Both have one schema. TOML is turned into the JSON of the same
-// content, and its tables are kept beside it, because they know the line of each key.
+// content, and its tables are kept for the line of each key.
 //
 // Large files are refused early: by their bytes, and TOML also by the dots of a line, since a key a.b.c... nests a table for each dot and
 // the parser frees tables by recursion.

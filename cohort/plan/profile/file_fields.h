@@ -1,6 +1,6 @@
 #pragma once
 // One object of a profile or cluster file with its keys, types and ranges checked. A refusal is Error(kBadInput) in one line that names
-// the place. Internal to this folder.
+// its location. Internal to this folder.
 
 #include <algorithm>
 #include <cmath>

@@ -32,7 +32,7 @@ int ShapeGraph::max_pool(const std::string& name, int64_t kernel, int64_t stride
   const ValueShape to{from.channels, (from.height + 2 * padding - kernel) / stride + 1, (from.width + 2 * padding - kernel) / stride + 1};
   LayerShape& layer = add(name, "maxpool2d", std::move(inputs), to);
   layer.moved_elements = static_cast<double>(from.elements() + 3 * to.elements());
-  layer.own_stash_elements = 2 * to.elements();  // 64-bit places of the largest.
+  layer.own_stash_elements = 2 * to.elements();  // 64-bit indices of the maxima.
   layer.keeps_input = true;
   return last();
 }
@@ -185,7 +185,7 @@ int ShapeGraph::tied_output(const std::string& name, int64_t vocabulary, int64_t
 
 void ShapeGraph::divide_tensors() {
   // Column, element-wise, row: a product that reads a whole value divides its outputs, one that reads a divided one its inputs, and sums.
-  // `divided`: the parts in which a layer's output lies; 1: whole.
+  // `divided` is the number of parts of a layer's output; 1: whole.
   std::vector<int64_t> divided(layers_.size(), 1);
   for (size_t i = 0; i < layers_.size(); ++i) {
     LayerShape& layer = layers_[i];
@@ -214,7 +214,7 @@ void ShapeGraph::divide_tensors() {
     } else if (follows) {
       layer.tensor_parts = 1;
     }
-    // Values that lie in parts where a layer needs them whole are joined first: counted as one exchange.
+    // A divided value that a layer needs whole is gathered first, which counts as one exchange.
     if (!is_product && !layer.divides_output && (parts > 1 || !alike)) {
       ++layer.num_tensor_exchanges;
       if (layer.tensor_parts == 1) layer.tensor_parts = std::max<int64_t>(parts, 1);

@@ -35,7 +35,7 @@ struct InstanceAnswer {
   Json plan;  ///< As check.py of the instances takes it.
 };
 
-/// Error(kBadInput) names the file, the place in it, what was expected and what was found; Error(kInfeasible) names
+/// Error(kBadInput) names the file, the location, what was expected and what was found; Error(kInfeasible) names
 /// the constraint that nothing meets, and what would do.
 COHORT_PROGRAM_API InstanceAnswer solve_cohort_instance(const std::string& path, const InstanceOptions& options);
 

@@ -41,7 +41,7 @@ namespace cohort {
 // Costs of layers and their sums (CostTable).
 //
 // Exchanges of tp: a divided layer has num_tensor_exchanges all-reduces of its output in forward and as many in backward. A table for
-// bounds takes the faster of the two links; tp lies inside of a host in every layout that is searched.
+// bounds takes the faster of the two links; tp is within a host in every searched layout.
 //
 // Paths: a value passes from layer to layer, so before a layer starts some path of layers has done its forwards, and when it is done the
 // same path has its backwards before it. path_whole[i]: the longest path to layer i, without it, of forward and whole backward (what a

@@ -93,7 +93,7 @@ class CutForecasts {
   std::optional<Outcome> by_trying_all(const Combination& combination);
   /// Forecasts the cut with the least memory.
   void by_memory(const Combination& combination);
-  /// Descent from the best plan's cut: boundaries move, layers stop being recomputed, or others are in their place.
+  /// Descent from the best plan's cut: boundaries move, recomputed layers are dropped or replaced by others.
   void improve(const RankedPlan& start, const Combination& combination, double most_work);
 
   /// Forecasts the plan as it is.
