@@ -213,9 +213,8 @@ CutForecasts::Outcome CutForecasts::by_search(const Combination& combination) {
   const auto propose = [&](const std::vector<int>& first_layer) {
     if (std::find(cuts.begin(), cuts.end(), first_layer) == cuts.end()) cuts.push_back(first_layer);
   };
-  if (space_.is_given("split") && space_.given().split != "auto" && stages > 1) {
-    if (space_.given().split == "even") propose(even_cuts(n, stages));
-    else propose(given_cut(stages));
+  if (has_given_cut(stages)) {
+    propose(given_cut(stages));
     if (cuts.front().empty()) return out;
   } else {
     const int chunks = space_.stages_per_worker(combination);
@@ -268,10 +267,9 @@ void CutForecasts::by_memory(const Combination& combination) {
 void CutForecasts::by_least_memory(Setting& setting, double& best) {
   CutProblem& problem = setting.cut;
   problem.only_memory = true;
-  const int stages = problem.num_stages(), n = space_.num_layers();
-  const bool is_cut_given = space_.is_given("split") && space_.given().split != "auto" && stages > 1;
-  std::vector<int> given;
-  if (is_cut_given) given = space_.given().split == "even" ? even_cuts(n, stages) : given_cut(stages);
+  const int stages = problem.num_stages();
+  const bool is_cut_given = has_given_cut(stages);
+  const std::vector<int> given = is_cut_given ? given_cut(stages) : std::vector<int>{};
   if (is_cut_given && given.empty()) return;
   for (int round = 0; round < 3; ++round) {
     double low = 0, high = 0;
@@ -298,7 +296,10 @@ void CutForecasts::by_least_memory(Setting& setting, double& best) {
   }
 }
 
+bool CutForecasts::has_given_cut(int stages) const { return space_.is_given("split") && space_.given().split != "auto" && stages > 1; }
+
 std::vector<int> CutForecasts::given_cut(int stages) const {
+  if (space_.given().split == "even") return even_cuts(space_.num_layers(), stages);
   std::vector<int> out = {0};
   for (const std::string& part : split(space_.given().split, '/')) out.push_back(static_cast<int>(parse_integer(part).value_or(-1)));
   if (static_cast<int>(out.size()) != stages || out.back() >= space_.num_layers()) return {};
@@ -308,8 +309,7 @@ std::vector<int> CutForecasts::given_cut(int stages) const {
 std::optional<CutForecasts::Outcome> CutForecasts::by_trying_all(const Combination& combination) {
   const int n = space_.num_layers(), stages = combination.degrees.pp * space_.stages_per_worker(combination);
   const double cuts = num_cuts(n, stages);
-  const bool is_cut_given = space_.is_given("split") && space_.given().split != "auto" && stages > 1;
-  if (is_cut_given || cuts > kMostCuts || work_of(combination) * cuts > kMostWork) return std::nullopt;
+  if (has_given_cut(stages) || cuts > kMostCuts || work_of(combination) * cuts > kMostWork) return std::nullopt;
   const Setting setting = setting_of(combination);
   const std::vector<bool>& given = setting.cut.given_recompute;
   const bool is_list = combination.degrees.pp > 1 && space_.schedule(combination).starts_with("zb");
@@ -347,7 +347,7 @@ void CutForecasts::improve(const RankedPlan& start, const Combination& combinati
   Setting setting = setting_of(combination);
   const int n = space_.num_layers(), stages = setting.cut.num_stages();
   const double end = work_ + most_work;
-  const bool is_cut_free = stages > 1 && !(space_.is_given("split") && space_.given().split != "auto");
+  const bool is_cut_free = stages > 1 && !has_given_cut(stages);
   Cut cut{.recompute = start.candidate.recompute};
   for (int layer = 0; layer < n && stages > 1; ++layer)
     if (layer == 0 || start.candidate.stages.stage_of[at(layer)] != start.candidate.stages.stage_of[at(layer) - 1])

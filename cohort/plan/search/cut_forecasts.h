@@ -114,6 +114,7 @@ class CutForecasts {
   bool keep(const std::optional<RankedPlan>& plan, double& best);
 
   void by_least_memory(Setting& setting, double& best);
+  bool has_given_cut(int stages) const;
   /// The cut that `split` of the request names; empty where it does not have that many stages.
   std::vector<int> given_cut(int stages) const;
 
