@@ -129,10 +129,10 @@ class CutForecasts {
 
 // Plans outside the class covered by the bounds.
 
-/// Forecasts some plans whose stages are not runs of layers, or have different numbers of replicas (irregular.cpp), and adds those that
+/// Forecasts some plans whose stages are not runs of layers, or have different numbers of replicas (branch_plans.cpp), and adds those that
 /// fit to the pool. Does nothing where given keys of the layout rule such plans out.
-void try_irregular(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation,
-                   const std::function<bool()>& is_over);
+void forecast_branches_and_replicas(const SearchSpace& space, const std::string& precision, const GoalSteps& point,
+                                    CutForecasts& evaluation, const std::function<bool()>& is_over);
 
 // The error where nothing fits.
 

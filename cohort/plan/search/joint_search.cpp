@@ -9,7 +9,7 @@
 //   4. Improve the best few plans by moving boundaries. Compression, where allowed, is tried on the best plans, mild before strong, and
 //      taken where it gains kMinCompressionGain.
 //   5. Forecast layouts with little memory, for the front and for problems where nothing else fits.
-//   6. For small problems try plans outside the class: parallel branches, and stages with different numbers of replicas (irregular.cpp).
+//   6. For small problems try plans outside the class: parallel branches, and stages with different numbers of replicas (branch_plans.cpp).
 //
 // The lower bound is the least of the best plan and the bounds of all layouts that were neither tried completely nor excluded; it is proved
 // for the class of joint_search.md. Work is counted in simulated actions, so that the answer does not depend on the speed of the machine;
@@ -368,16 +368,16 @@ class JointSearch {
     improve_best();
     if (request_.may_compress) try_compression();
     search_memory(kMemoryForecasts, false, forecasts_.work() + kMaxMemoryWork);
-    try_irregular_plans();
+    try_branches_and_replicas();
   }
 
   /// Comes last, because descents only know cuts into runs of layers. The bound of such plans is the area, whatever was proved of others.
-  void try_irregular_plans() {
+  void try_branches_and_replicas() {
     if (pool_.empty() || is_over()) return;
     const RankedPlan before = pool_.best();
     for (const GoalSteps& point : space_.batches())
       if (point.batch_size == before.global_batch && space_.has_undivided_costs(before.candidate.layout.precision))
-        try_irregular(space_, before.candidate.layout.precision, point, forecasts_, [this] { return is_over(); });
+        forecast_branches_and_replicas(space_, before.candidate.layout.precision, point, forecasts_, [this] { return is_over(); });
     if (pool_.best_objective() < before.objective) record_unproved(degrees_.front().second);
   }
 

@@ -22,9 +22,9 @@ namespace {
 constexpr int kMostWorkers = 16, kMostLayers = 200, kMostMicroBatches = 64;
 constexpr double kStageSearchSeconds = 0.2;
 
-class IrregularSearch {
+class BranchPlans {
  public:
-  IrregularSearch(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation)
+  BranchPlans(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation)
       : space_(space), model_(space.request().problem.profile), precision_(precision), point_(point), evaluation_(evaluation) {}
 
   void with_micro_batches(int m) {
@@ -112,13 +112,13 @@ class IrregularSearch {
 
 }  // namespace
 
-void try_irregular(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation,
-                   const std::function<bool()>& is_over) {
+void forecast_branches_and_replicas(const SearchSpace& space, const std::string& precision, const GoalSteps& point,
+                                    CutForecasts& evaluation, const std::function<bool()>& is_over) {
   if (space.most_workers() < 2 || space.most_workers() > kMostWorkers || space.num_layers() > kMostLayers) return;
   for (const auto& [key, value] : space.request().fixed)
     if (key != "precision" && key != "accumulate") return;
   if (space.is_given("accumulate") && space.given().accumulate > 1) return;
-  IrregularSearch search(space, precision, point, evaluation);
+  BranchPlans search(space, precision, point, evaluation);
   if (space.request().problem.profile.sample_granularity > 1) return;
   for (int m = 1; m <= std::min<int64_t>(kMostMicroBatches, point.batch_size) && !is_over(); m *= 2) search.with_micro_batches(m);
 }
