@@ -1,6 +1,7 @@
 #include "cohort/plan/cost/pipeline_forecast.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <set>
 
@@ -101,6 +102,12 @@ Timeline timeline_of(const CostedCut& of, const Layout& layout, const StageAssig
   return simulate(schedule_of(layout, of.cut, stages.worker_of_stage, stages.seconds, layout.microbatches), of.costs);
 }
 
+std::string milliseconds(double seconds) {
+  char out[40];
+  std::snprintf(out, sizeof out, "%.3f", 1e3 * seconds);
+  return out;
+}
+
 }  // namespace
 
 bool order_follows_costs(const std::vector<std::pair<int, int>>& tied, const Layout& layout, const StageAssignment& stages) {
@@ -131,6 +138,16 @@ PipelineRecord forecast_pipeline(const Profile& profile, const Layout& layout, c
 double forecast_step_seconds(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                              const std::vector<bool>& recompute) {
   return timeline_of(CostedCut(profile, stages, recompute), layout, stages).makespan;
+}
+
+std::string describe(const PipelineRecord& forecast) {
+  std::string out;
+  for (size_t stage = 0; stage < forecast.stages.size(); ++stage) {
+    const PipelineRecord::Stage& its = forecast.stages[stage];
+    out += concat("stage ", stage, " on worker ", its.worker.value_or(0), ": forward ", milliseconds(its.forward_seconds), " ms, backward ",
+                  milliseconds(its.backward_input_seconds + its.backward_weight_seconds), " ms; ", join(its.layers, " "), "\n");
+  }
+  return out;
 }
 
 }  // namespace cohort

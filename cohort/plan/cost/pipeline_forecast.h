@@ -63,4 +63,7 @@ COHORT_PROGRAM_API PipelineRecord forecast_pipeline(const Profile& profile, cons
 double forecast_step_seconds(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                              const std::vector<bool>& recompute);
 
+/// A table of the stages, one line each, times in ms.
+std::string describe(const PipelineRecord& forecast);
+
 }  // namespace cohort

@@ -33,6 +33,9 @@ TEST_CASE("pipeline forecast: equal stages have the bubble of the formula") {
   CHECK(forecast.stages[1].forward_seconds == 2);
   CHECK(forecast.stages[1].backward_input_seconds == 4);
   CHECK(forecast.stages[1].backward_weight_seconds == 6);
+  CHECK(describe(forecast) ==
+        "stage 0 on worker 0: forward 2000.000 ms, backward 10000.000 ms; a b\n"
+        "stage 1 on worker 1: forward 2000.000 ms, backward 10000.000 ms; c d\n");
 }
 
 TEST_CASE("pipeline forecast: hand-overs cost time both ways, all values of an edge") {

@@ -2,6 +2,7 @@
 #include "cohort/plan/cut/split.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <numeric>
 #include <tuple>
@@ -46,6 +47,22 @@ std::optional<FoundSplit> least_bottleneck(const SplitCosts& costs, SplitLimits 
   if (!found) return fastest;  // The limit of labels was reached.
   found->exact &= fastest->exact;
   return found;
+}
+
+std::string row(const std::vector<std::string>& cells, const std::vector<size_t>& widths) {
+  std::string line;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const std::string pad(widths[i] - std::min(widths[i], cells[i].size()), ' ');
+    line += (i ? "  " : "") + (i == 1 ? cells[i] + pad : pad + cells[i]);  // Names are aligned left, numbers right.
+  }
+  while (line.ends_with(' ')) line.pop_back();
+  return line + "\n";
+}
+
+std::string fixed(double value, int digits) {
+  char out[400];
+  std::snprintf(out, sizeof out, "%.*f", digits, value);
+  return out;
 }
 
 }  // namespace
@@ -132,6 +149,34 @@ Split given_split(const Profile& profile, const SplitOptions& options, const std
   Split split = costs.account(std::move(first_layer));
   split.exact = false;
   return split;
+}
+
+std::string describe(const Profile& profile, const Split& split) {
+  std::vector<std::vector<std::string>> rows = {
+      {"stage", "layers", "forward ms", "backward ms", "transfer ms", "weights MB", "memory MB", "of slowest"}};
+  for (size_t stage = 0; stage < split.stages.size(); ++stage) {
+    const int first = split.first_layer[stage];
+    const int end = stage + 1 < split.stages.size() ? split.first_layer[stage + 1] : static_cast<int>(profile.layers.size());
+    double forward = 0, backward = 0, weight_bytes = 0;
+    for (int layer = first; layer < end; ++layer) {
+      const LayerProfile& cost = profile.layers[layer];
+      forward += cost.forward_seconds;
+      backward += cost.backward_input_seconds + cost.backward_weight_seconds;
+      weight_bytes += static_cast<double>(cost.weight_bytes);
+    }
+    const Split::Stage& its = split.stages[stage];
+    const std::string from = profile.layers[first].name, to = profile.layers[end - 1].name;
+    const double share = split.bottleneck_seconds > 0 ? 100 * (its.seconds + its.transfer_seconds) / split.bottleneck_seconds : 0;
+    rows.push_back({std::to_string(stage), from == to ? from : concat(from, " .. ", to, " (", end - first, ")"), fixed(1e3 * forward, 3),
+                    fixed(1e3 * backward, 3), fixed(1e3 * its.transfer_seconds, 3), fixed(1e-6 * weight_bytes, 2),
+                    fixed(1e-6 * static_cast<double>(its.memory_bytes), 2), fixed(share, 0) + " %"});
+  }
+  std::vector<size_t> widths(rows[0].size());
+  for (const auto& cells : rows)
+    for (size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], cells[i].size());
+  std::string table;
+  for (const auto& cells : rows) table += row(cells, widths);
+  return table;
 }
 
 // Cuts into more stages than ranks: stage s runs on rank s mod R, as in interleaved schedules, and the objective is the sum per rank, which

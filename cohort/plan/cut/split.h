@@ -51,6 +51,9 @@ bool next_cut(std::vector<int>& first_layer, int num_layers);
 /// Most memory of a rank: the sum over its stages.
 int64_t most_memory_bytes(const Split& split, int num_ranks);
 
+/// A table of the stages: times in ms, bytes in MB (10^6).
+std::string describe(const Profile& profile, const Split& split);
+
 // split=auto: the cut with the least forecast of a step.
 
 /// The cut with the least forecast of a step under the layout's schedule, searched from best_split() and even_split(), within

@@ -210,6 +210,16 @@ TEST_CASE("what is no cut is refused") {
   CHECK_THROWS_WITH_AS(best_split(backwards, {}), doctest::Contains("edge 2 to 1"), Error);
 }
 
+TEST_CASE("the table tells what every stage got") {
+  Profile profile = chain({0.002, 0.004, 0.002});
+  profile.layers[1].weight_bytes = 2'000'000;
+  const std::string table = describe(profile, given_split(profile, {.num_stages = 2}, {1}));
+  CHECK(table ==
+        "stage  layers        forward ms  backward ms  transfer ms  weights MB  memory MB  of slowest\n"
+        "    0  l0                 1.000        1.000        0.000        0.00       0.00        33 %\n"
+        "    1  l1 .. l2 (2)       3.000        3.000        0.000        2.00       6.00       100 %\n");
+}
+
 TEST_CASE("a profile survives JSON, and what is wrong in a file is said") {
   std::mt19937 random(1);
   Profile profile = random_profile(random, 5, 4);
