@@ -25,7 +25,6 @@
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/pipeline/model_part.h"
 #include "cohort/plan/cost/pipeline_forecast.h"
-#include "cohort/plan/cut/auto_split.h"
 #include "cohort/plan/cut/split.h"
 #include "cohort/train/model/profile_layers.h"
 #include "cohort/tune/measure_machine.h"

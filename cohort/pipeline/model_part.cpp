@@ -10,7 +10,7 @@
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/plan/cost/stages.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/stage_graph.h"
 #include "cohort/tensor/collective_ops.h"

@@ -6,7 +6,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/plan/cost/stages.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/schedule/scheduler.h"
 
 namespace cohort {

@@ -1,17 +1,18 @@
-// A plan for people: why this one, what another cluster would change, what its workers do, the table.
+// Explains a plan: the reasons, the effect of changes of the cluster, the utilisation and the table.
 #include "cohort/plan/explain.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <numeric>
 #include <optional>
 
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/specs/devices.h"
+#include "cohort/plan/cost/step_forecast.h"
 #include "cohort/plan/plan.h"
-#include "cohort/plan/uneven.h"
 
 namespace cohort {
 namespace {
@@ -23,7 +24,7 @@ const WorkerForecast& slowest_of(const StepForecast& forecast) {
   });
 }
 
-std::string where_time_goes(const StepForecast& forecast) {
+std::string time_sentence(const StepForecast& forecast) {
   const WorkerForecast& worker = slowest_of(forecast);
   const double step = forecast.step_seconds;
   std::vector<std::pair<double, std::string>> parts = {
@@ -33,13 +34,13 @@ std::string where_time_goes(const StepForecast& forecast) {
       {worker.update_seconds / step, "the update"},
       {worker.idle_seconds / step, "waiting for others"}};
   std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::vector<std::string> said;
+  std::vector<std::string> texts;
   for (const auto& [share, what] : parts)
-    if (share >= 0.005) said.push_back(concat(percent(share), " ", what));
-  return concat("the busiest worker spends its step on ", join(said, ", "));
+    if (share >= 0.005) texts.push_back(concat(percent(share), " ", what));
+  return concat("the busiest worker spends its step on ", join(texts, ", "));
 }
 
-std::string where_memory_goes(const StepForecast& forecast) {
+std::string memory_sentence(const StepForecast& forecast) {
   const WorkerForecast& worker = forecast.tightest_worker();
   const StepMemory& memory = worker.memory;
   const std::vector<std::pair<int64_t, std::string>> parts = {{memory.weights + memory.gradients, "weights and gradients"},
@@ -76,7 +77,7 @@ std::string why_not(const SearchRequest& request, const PlanAnswer& answer, cons
   if (slower <= kNoiseFloor)
     return concat("tied with ", name, ": ", percent(slower), " behind, less than two measurements of one plan differ (",
                   percent(kNoiseFloor), ")", memory);
-  // Of one batch both need the same steps, known or not.
+  // With the same batch both need the same number of steps.
   const bool overlaps = to_goal && other.global_batch == best.global_batch ? other.forecast.low_seconds <= best.forecast.high_seconds
                                                                            : other.low <= best.high;
   if (overlaps) return concat("tied with ", name, ": ", percent(slower), " behind, where the intervals of the forecasts overlap", memory);
@@ -88,9 +89,9 @@ std::string objective_text(Objective objective, double value) {
   return concat(human_seconds(value), objective == Objective::kThroughput ? " a sample" : "");
 }
 
-/// Why stages differ in size; empty where devices do not differ in speed.
+/// The reason for stages of different size; empty where devices have the same speed.
 std::string why_stages_differ(const SearchRequest& request, const RankedPlan& plan) {
-  constexpr size_t kMostWorkers = 8;  // The table has them all.
+  constexpr size_t kMostWorkers = 8;  // The table shows all.
   const Layout& layout = plan.candidate.layout;
   if (layout.pp < 2 || !first_devices(request.problem.cluster, layout.num_ranks()).is_mixed()) return "";
   std::vector<std::string> parts;
@@ -107,12 +108,11 @@ std::string why_stages_differ(const SearchRequest& request, const RankedPlan& pl
 
 std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnswer& answer) {
   const Layout& layout = answer.best.candidate.layout;
-  std::vector<std::string> reasons = {certificate(request, answer), where_time_goes(answer.best.forecast),
-                                      where_memory_goes(answer.best.forecast)};
+  std::vector<std::string> reasons = {certificate(request, answer), time_sentence(answer.best.forecast),
+                                      memory_sentence(answer.best.forecast)};
   if (const auto uneven = uneven_forecast(request.problem, answer.best)) reasons.push_back(sentence_of(*uneven));
   if (std::string stages = why_stages_differ(request, answer.best); !stages.empty()) reasons.push_back(std::move(stages));
-  const int devices = request.num_workers > 0 ? std::min(request.num_workers, request.problem.cluster.num_devices())
-                                              : request.problem.cluster.num_devices();
+  const int devices = std::min(request.most_workers(), request.problem.cluster.num_devices());
   if (layout.num_ranks() < devices)
     reasons.push_back(concat(layout.num_ranks(), " of ", devices, " devices are used: no plan that was found with more is better"));
   if (layout.dp > 1 && layout.zero == 0 && answer.best.forecast.workers.front().memory.weights > 0 && !layout.is_model_parallel())
@@ -161,15 +161,15 @@ std::vector<Change> changes_of(const SearchRequest& request) {
   const std::string where = many_hosts ? "links between hosts" : "links inside of the host";
   if (cluster.num_devices() > 1) {
     if (many_hosts) add(where + " at 10 Gbit/s", [&](SearchRequest& r) { set_links(links_of(r), 1.25e9); });
-    if (limited) {  // Half of no limit is none.
+    if (limited) {  // An unlimited rate cannot be halved.
       add(where + " at half their rate", [&](SearchRequest& r) { scale_links(links_of(r), 0.5); });
       add(where + " at twice their rate", [&](SearchRequest& r) { scale_links(links_of(r), 2); });
     }
   }
   add("2 GiB more memory a device", [](SearchRequest& r) { scale_memory(r.problem, 1, 2 * kGiB); });
   add("twice the memory", [](SearchRequest& r) { scale_memory(r.problem, 2, 0); });
-  const int devices = request.num_workers > 0 ? std::min(request.num_workers, cluster.num_devices()) : cluster.num_devices();
-  // Where each number of workers was measured, the fewer have a machine of their own.
+  const int devices = std::min(request.most_workers(), cluster.num_devices());
+  // A measured profile has a separate machine for fewer workers.
   if (devices / 2 >= request.least_workers) add("half the devices", [&](SearchRequest& r) { r.num_workers = devices / 2; });
   add("twice the devices", [&](SearchRequest& r) {
     if (2 * devices > cluster.num_devices())
@@ -179,10 +179,9 @@ std::vector<Change> changes_of(const SearchRequest& request) {
   return changes;
 }
 
-/// The plan as it is, on the changed cluster; none where it does not run or fit there.
+/// The unchanged plan on the changed cluster; nothing where it does not run or fit.
 std::optional<RankedPlan> same_plan(const SearchRequest& changed, const RankedPlan& plan) {
-  const int devices = changed.problem.cluster.num_devices();
-  if (plan.candidate.layout.num_ranks() > (changed.num_workers > 0 ? std::min(changed.num_workers, devices) : devices)) return std::nullopt;
+  if (plan.candidate.layout.num_ranks() > std::min(changed.most_workers(), changed.problem.cluster.num_devices())) return std::nullopt;
   PlanProblem problem = changed.problem;
   problem.global_batch = plan.global_batch;
   RankedPlan out = plan;
@@ -213,9 +212,9 @@ std::vector<WhatIf> what_if(const SearchRequest& request, const PlanAnswer& answ
             if (look) look();
           },
           stop);
-      if (stop && *stop) break;  // Half a search would say that the change makes things worse.
+      if (stop && *stop) break;  // An interrupted search would understate the change.
       one.best = other.best;
-      // This search had less time: where its plan is not clearly better than the one that is there, nothing changes.
+      // This search had less time, so the existing plan is kept unless the new one is clearly better.
       if (const auto same = same_plan(change.request, answer.best); same && same->objective <= other.best.objective * (1 + kNoiseFloor))
         one.best = *same;
       one.gain = 1 - one.best.objective / answer.best.objective;
@@ -225,7 +224,7 @@ std::vector<WhatIf> what_if(const SearchRequest& request, const PlanAnswer& answ
       one.sentence = concat(change.name, ": ", layout == now ? "the same plan" : layout, ", ",
                             objective_text(request.objective, one.best.objective), ", ", difference);
     } catch (const Error& error) {
-      // Keys that were given can ask for more devices than the half of them; the plan itself is not lost by that.
+      // Given keys may need more devices than half of them.
       if (error.code() != ErrorCode::kInfeasible && error.code() != ErrorCode::kBadInput) throw;
       if (stop && *stop) break;
       one.feasible = false;
@@ -254,7 +253,7 @@ Utilisation utilisation_of(const SearchRequest& request, const RankedPlan& plan)
   if (plan.candidate.layout.pp == 1) return out;
   PlanProblem problem = request.problem;
   problem.global_batch = plan.global_batch;
-  // The same cut and the same workers, but the whole batch goes through it at once, so that one of them works at a time.
+  // The same cut and workers with a single micro-batch, so that one worker computes at a time.
   Candidate naive = plan.candidate;
   naive.layout.schedule = "gpipe";
   naive.layout.microbatches = 1;
@@ -270,16 +269,7 @@ Utilisation utilisation_of(const SearchRequest& request, const RankedPlan& plan)
 
 namespace {
 
-std::string row(const std::vector<std::string>& cells) {
-  static constexpr int kWidths[] = {6, 6, 12, 10, 10, 10, 9, 10, 10};
-  std::string out;
-  for (size_t i = 0; i + 1 < cells.size(); ++i) {
-    char cell[64];
-    std::snprintf(cell, sizeof cell, "%*s  ", kWidths[std::min<size_t>(i, 8)], cells[i].c_str());
-    out += cell;
-  }
-  return out + cells.back() + "\n";
-}
+const std::vector<size_t> kPlanWidths = {6, 6, 12, 10, 10, 10, 9, 10, 10};
 
 /// "l0 ... l11 (12)"
 std::string layers_text(const ModelProfile& profile, const std::vector<int>& layers) {
@@ -296,7 +286,7 @@ std::string layers_text(const ModelProfile& profile, const std::vector<int>& lay
   return join(names, " | ");
 }
 
-/// Where ranks have devices of several kinds: how many have which, for a row has room for one.
+/// Counts the ranks by kind of device, where there are several; a row of the table names one only.
 std::string kinds_text(const Cluster& cluster, int num_ranks) {
   std::vector<int> ranks_of_kind(cluster.devices.size(), 0);
   for (int rank = 0; rank < num_ranks; ++rank) ++ranks_of_kind[static_cast<size_t>(cluster.device_of_rank(rank))];
@@ -307,6 +297,15 @@ std::string kinds_text(const Cluster& cluster, int num_ranks) {
 }
 
 }  // namespace
+
+std::string table_row(const std::vector<size_t>& widths, const std::vector<std::string>& cells) {
+  std::string out;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    if (cells[i].size() < widths[i]) out.append(widths[i] - cells[i].size(), ' ');
+    out += cells[i] + "  ";
+  }
+  return out + cells.back() + "\n";
+}
 
 std::string plan_table(const SearchRequest& request, const PlanAnswer& answer) {
   const RankedPlan& best = answer.best;
@@ -328,15 +327,96 @@ std::string plan_table(const SearchRequest& request, const PlanAnswer& answer) {
     out += concat("pipeline     ", human_seconds(forecast.pipeline_seconds), ", of which ", std::round(1000 * forecast.bubble) / 10,
                   " % is the bubble\n");
   out += concat("search       ", answer.num_layouts, " layouts, ", answer.num_refused, " refused\n\n");
-  out += row({"worker", "ranks", "device", "compute", "exposed", "update", "idle", "memory", "limit", "layers"});
+  out += table_row(kPlanWidths, {"worker", "ranks", "device", "compute", "exposed", "update", "idle", "memory", "limit", "layers"});
   for (size_t worker = 0; worker < forecast.workers.size(); ++worker) {
     const WorkerForecast& its = forecast.workers[worker];
-    out += row({concat(worker), concat(its.num_ranks), its.device.substr(0, 12), human_seconds(its.forward_seconds + its.backward_seconds),
-                human_seconds(its.exposed_seconds), human_seconds(its.update_seconds),
-                concat(std::round(1000 * its.idle_seconds / forecast.step_seconds) / 10, " %"), human_bytes(its.memory.total()),
-                human_bytes(its.memory_limit), layers_text(request.problem.profile, its.layers)});
+    out += table_row(kPlanWidths,
+                     {concat(worker), concat(its.num_ranks), its.device.substr(0, 12),
+                      human_seconds(its.forward_seconds + its.backward_seconds), human_seconds(its.exposed_seconds),
+                      human_seconds(its.update_seconds), concat(std::round(1000 * its.idle_seconds / forecast.step_seconds) / 10, " %"),
+                      human_bytes(its.memory.total()), human_bytes(its.memory_limit), layers_text(request.problem.profile, its.layers)});
   }
   return out;
+}
+
+// Devices of different speed.
+
+namespace {
+
+/// Forward and backward of one rank's share of a step, summed over the layers as in the forecast.
+double compute_seconds(const PlanProblem& problem, const Layout& layout, int rank, double share) {
+  const int micro_steps = std::max(1, layout.accumulate);
+  const DeviceKind& device = problem.cluster.devices[static_cast<size_t>(problem.cluster.device_of_rank(rank))];
+  const int64_t samples = largest_micro_batch(share * static_cast<double>(problem.global_batch) / micro_steps);
+  const Profile profile = profile_at(problem.profile, {device.name, precision_of(layout), 1, samples});
+  return micro_steps * profile.seconds();
+}
+
+double waste_of(const PlanProblem& problem, const Layout& layout, const std::vector<double>& shares, double step_seconds) {
+  std::vector<double> compute;
+  const MeshPlacement places(layout, problem.cluster);
+  for (int data = 0; data < layout.dp; ++data)
+    compute.push_back(compute_seconds(problem, layout, places.rank(data, 0, 0), shares[static_cast<size_t>(data)]));
+  return waiting_share(compute, step_seconds);
+}
+
+}  // namespace
+
+double waiting_share(const std::vector<double>& compute_seconds, double step_seconds) {
+  const auto workers = static_cast<double>(compute_seconds.size());
+  const double most = *std::max_element(compute_seconds.begin(), compute_seconds.end());
+  const double total = std::accumulate(compute_seconds.begin(), compute_seconds.end(), 0.0);
+  return (most * workers - total) / (workers * std::max(step_seconds, most));
+}
+
+std::optional<UnevenForecast> uneven_forecast(const PlanProblem& asked, const RankedPlan& plan) {
+  const Layout& layout = plan.candidate.layout;
+  if (layout.is_model_parallel() || layout.dp == 1 || layout.shares == "auto") return std::nullopt;
+  if (!first_devices(asked.cluster, layout.num_ranks()).is_mixed()) return std::nullopt;
+  PlanProblem problem = asked;
+  problem.global_batch = plan.global_batch;
+  Candidate equal = plan.candidate;
+  equal.layout.shares = "equal";
+  UnevenForecast out;
+  out.shares = parse_shares(layout.shares.empty() ? "equal" : layout.shares).of(layout.dp);
+  const double sum = std::accumulate(out.shares.begin(), out.shares.end(), 0.0);
+  for (double& share : out.shares) share /= sum;
+  out.step_seconds = plan.forecast.step_seconds;
+  out.waste = waste_of(problem, layout, out.shares, out.step_seconds);
+  out.equal_step_seconds = forecast_step(problem, equal).step_seconds;
+  out.equal_waste = waste_of(problem, layout, std::vector<double>(out.shares.size(), 1.0 / layout.dp), out.equal_step_seconds);
+  return out;
+}
+
+std::string sentence_of(const UnevenForecast& uneven) {
+  std::vector<std::string> parts;
+  for (const double share : uneven.shares) parts.push_back(percent(share));
+  const bool are_equal =
+      std::all_of(uneven.shares.begin(), uneven.shares.end(), [&](double share) { return std::abs(share - uneven.shares.front()) < 1e-9; });
+  const std::string equal = concat("with equal shares a step takes ", human_seconds(uneven.equal_step_seconds), ", and ",
+                                   percent(uneven.equal_waste), " of the workers' time is waiting for the slowest");
+  if (are_equal) return "workers are not equally fast: " + equal;
+  return concat("workers are not equally fast, so their shares of the batch are ", join(parts, ", "), ": ", equal, "; with these ",
+                human_seconds(uneven.step_seconds), " and ", percent(uneven.waste));
+}
+
+std::vector<std::string> sentences_of_larger(const MachineAnswer& found) {
+  std::vector<std::string> out;
+  for (const MachineAnswer::Tried& tried : found.tried) {
+    const int workers = tried.request.problem.cluster.num_devices();
+    if (!tried.plan || workers <= found.request.problem.cluster.num_devices()) continue;
+    if (const auto uneven = uneven_forecast(tried.request.problem, *tried.plan))
+      out.push_back(concat(workers, " workers would take ", human_seconds(uneven->step_seconds), " a step: ", sentence_of(*uneven)));
+  }
+  return out;
+}
+
+Json to_json(const UnevenForecast& uneven) {
+  return {{"shares", uneven.shares},
+          {"predicted_step_seconds", uneven.step_seconds},
+          {"predicted_waste", uneven.waste},
+          {"predicted_equal_step_seconds", uneven.equal_step_seconds},
+          {"predicted_equal_waste", uneven.equal_waste}};
 }
 
 }  // namespace cohort

@@ -1,16 +1,15 @@
-// The ladder: from what was asked for to what trains, one way out after the other.
+// The fallback options (--ladder): from what was asked for to what trains, one after the other.
 //
 //   1. The base is the layout that was typed, or plain data parallelism over all workers: nothing divided, recomputed or accumulated.
-//   2. Each rung frees or sets one kind of choice (keys of SearchRequest::fixed) and leaves the rest as it is. Where that alone does not
-//      fit, it is tried with accumulation too: what `options` then says.
-//   3. A rung is searched twice: for the least memory with all limits lifted, which says how far away it is; and, where that fits, for the
-//      objective within the limits.
-//   4. A smaller batch and more workers by bisection; each number that is named was found to do.
-//   5. What "fits" leaves kMargin of the limit free.
-//   6. Other inputs and models by the profiles of LadderSources.
+//   2. Each option frees or sets one kind of choice (keys of SearchRequest::fixed) and leaves the rest. Where that alone does not fit, it
+//      is also tried with accumulation; `options` then says so.
+//   3. An option is searched for the least memory without limits, which shows how much is missing, and, where that fits, for the objective
+//      within the limits. A plan that fits leaves kMargin of the limit free.
+//   4. A smaller batch and more workers are found by bisection over searches, so each reported number fits.
+//   5. Other inputs and models come from the profiles of LadderSources.
 //
-// Cost: about 12 x 2 searches of at most kSearchSeconds, milliseconds for a model of a dozen layers on a host. Source: ours; the order is
-// that in which people try (docs/guide/planning.md).
+// Cost: about 24 searches of at most kSearchSeconds, milliseconds each for a model of a dozen layers. The order is that of
+// docs/guide/planning.md.
 #include "cohort/plan/ladder.h"
 
 #include <algorithm>
@@ -31,22 +30,17 @@ namespace {
 
 constexpr const char* kAll = "all of these";
 constexpr double kSearchSeconds = 0.4;
-// Of 44 trainings of two steps of five models none had more than its forecast (0.80 to 0.99 of it): the rest is for other models.
+// In 44 short trainings of five models the peak was 0.80 to 0.99 of the forecast; the margin is for other models.
 constexpr double kMargin = 0.03;
-constexpr int kMostDoublings = 6;
 constexpr const char* kSmallerBatch = "smaller batch";
 constexpr const char* kMoreWorkers = "more workers";
 
 using Keys = std::map<std::string, std::string>;
 
-int workers_of(const SearchRequest& request) {
-  return request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices();
-}
-
-class LadderSearch {
+class FallbackSearch {
  public:
-  LadderSearch(const SearchRequest& request, const std::atomic<bool>* stop, const std::function<void()>& look)
-      : request_(request), stop_(stop), look_(look), workers_(workers_of(request)) {
+  FallbackSearch(const SearchRequest& request, const std::atomic<bool>* stop, const std::function<void()>& look)
+      : request_(request), stop_(stop), look_(look), workers_(request.most_workers()) {
     allowed_ = request.problem;
     for (DeviceKind& device : request_.problem.cluster.devices) device.memory_bytes = less_margin(device.memory_bytes);
     request_.problem.memory_limit_bytes = less_margin(request_.problem.memory_limit_bytes);
@@ -73,17 +67,17 @@ class LadderSearch {
     Ladder out;
     const SearchRequest as_it_is = with(base_);
     if (workers_ > request_.problem.cluster.num_devices() || !least_memory(as_it_is)) refuse(as_it_is);
-    add(out, [&] { return judge("as it is", as_it_is); });
+    add(out, [&] { return search_option("as it is", as_it_is); });
     if (!out.rungs.empty()) out.constraint = constraint_of(*out.rungs.front().plan);
-    for (const auto& [name, keys] : kinds_of_choice()) add(out, [&, &name = name, &keys = keys] { return one_kind(name, keys); });
-    add(out, [&] { return judge(kAll, all_free()); });
+    for (const auto& [name, keys] : kinds_of_choice()) add(out, [&, &name = name, &keys = keys] { return option_of_kind(name, keys); });
+    add(out, [&] { return search_option(kAll, all_free()); });
     if (request_.objective != Objective::kTimeToGoal) add(out, [&] { return smaller_batch(); });
     if (out.rungs.empty() || !out.rungs.front().fits) add(out, [&] { return more_workers(); });
-    for (const LadderVariants& kind : sources.variants) {
-      const bool nothing_fits = std::none_of(out.rungs.begin(), out.rungs.end(), [](const Rung& rung) { return rung.fits; });
+    for (const FallbackVariants& kind : sources.variants) {
+      const bool nothing_fits = std::none_of(out.rungs.begin(), out.rungs.end(), [](const Rung& option) { return option.fits; });
       if (!kind.is_last_resort || nothing_fits) add(out, [&] { return variant_of(kind); });
     }
-    if (!sources.longer.empty()) say_both_ways(out, sources.longer);
+    if (!sources.longer.empty()) note_both_ways(out, sources.longer);
     out.notes.insert(out.notes.end(), sources.notes.begin(), sources.notes.end());
     out.is_stopped = is_over();
     return out;
@@ -92,7 +86,7 @@ class LadderSearch {
  private:
   static int64_t less_margin(int64_t bytes) { return static_cast<int64_t>(static_cast<double>(bytes) / (1 + kMargin)); }
 
-  /// In the search's own words.
+  /// Throws the Error of the search.
   void refuse(const SearchRequest& as_it_is) const {
     if (!is_over()) search_plan(without_memory_limits(as_it_is), nullptr, stop_);
   }
@@ -102,22 +96,21 @@ class LadderSearch {
     return stop_ && stop_->load();
   }
 
-  /// A rung that was cut short says nothing.
+  /// Adds an option unless it was cut short or repeats an earlier one.
   void add(Ladder& out, const std::function<Rung()>& make) const {
     if (is_over()) return;
-    Rung rung = make();
-    // Recompute where nothing is kept, say, changes nothing; two kinds of choice may end in one layout; that all of them together end in
-    // one of them is news.
-    const auto is_same = [&](const Rung& one) { return one.options == rung.options; };
-    const bool is_news =
-        out.rungs.empty() || (!rung.options.empty() && (rung.name == kAll || std::none_of(out.rungs.begin(), out.rungs.end(), is_same)));
-    if (rung.plan && !out.rungs.empty() && rung.is_same_training && rung.note.empty() && is_no_better(rung, out.rungs.front()))
-      rung.note = "no better than as it is: neither faster nor smaller";
-    if (!is_over() && rung.plan && is_news) out.rungs.push_back(std::move(rung));
+    Rung option = make();
+    // Two kinds of choice may end in the same layout; only for all of them together that is worth a row.
+    const auto is_same = [&](const Rung& one) { return one.options == option.options; };
+    const bool is_news = out.rungs.empty() ||
+                         (!option.options.empty() && (option.name == kAll || std::none_of(out.rungs.begin(), out.rungs.end(), is_same)));
+    if (option.plan && !out.rungs.empty() && option.is_same_training && option.note.empty() && is_no_better(option, out.rungs.front()))
+      option.note = "no better than as it is: neither faster nor smaller";
+    if (!is_over() && option.plan && is_news) out.rungs.push_back(std::move(option));
   }
 
-  static bool is_no_better(const Rung& rung, const Rung& base) {
-    const StepForecast &its = rung.plan->forecast, &before = base.plan->forecast;
+  static bool is_no_better(const Rung& option, const Rung& base) {
+    const StepForecast &its = option.plan->forecast, &before = base.plan->forecast;
     return its.step_seconds >= before.step_seconds && its.peak_memory_bytes() >= before.peak_memory_bytes();
   }
 
@@ -132,7 +125,7 @@ class LadderSearch {
     return with(fixed);
   }
 
-  /// Everything that changes neither the model, its samples nor the machines.
+  /// The options that change neither the model, its samples nor the machines.
   std::vector<std::pair<std::string, Keys>> kinds_of_choice() const {
     std::vector<std::pair<std::string, Keys>> out;
     const auto kind = [&](const std::string& name, const std::vector<std::pair<std::string, std::string>>& changes) {
@@ -177,15 +170,11 @@ class LadderSearch {
     asked.objective = Objective::kMemory;
     if (request.objective == Objective::kTimeToGoal) asked.problem.global_batch = request.steps_curve.front().batch_size;
     asked.steps_curve.clear();
-    try {
-      return search_plan(asked, nullptr, stop_).best;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kInfeasible && error.code() != ErrorCode::kBadInput) throw;
-      return std::nullopt;
-    }
+    const auto answer = search_plan_if_any(asked, nullptr, stop_);
+    return answer ? std::optional(answer->best) : std::nullopt;
   }
 
-  /// As it is within the limits of `request`.
+  /// The plan with its forecast under the limits of `request`.
   static RankedPlan within_limits(const SearchRequest& request, RankedPlan plan) {
     PlanProblem problem = request.problem;
     problem.global_batch = plan.global_batch;
@@ -193,7 +182,12 @@ class LadderSearch {
     return plan;
   }
 
-  Rung judge(const std::string& name, const SearchRequest& request) const {
+  bool can_fit(const SearchRequest& request) const {
+    const auto least = least_memory(request);
+    return least && within_limits(request, *least).forecast.fits;
+  }
+
+  Rung search_option(const std::string& name, const SearchRequest& request) const {
     Rung out{.name = name};
     const std::optional<RankedPlan> least = least_memory(request);
     if (!least) return out;
@@ -202,13 +196,9 @@ class LadderSearch {
     const GoalSteps* point = nullptr;
     for (const GoalSteps& each : request.steps_curve)
       if (each.batch_size == out.plan->global_batch) point = &each;
-    if (out.fits) {
-      try {
-        out.plan = search_plan(request, nullptr, stop_).best;
-        if (request.objective == Objective::kTimeToGoal) out.seconds_to_goal = out.plan->objective;
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::kInfeasible && error.code() != ErrorCode::kBadInput) throw;
-      }
+    if (const auto answer = out.fits ? search_plan_if_any(request, nullptr, stop_) : std::nullopt) {
+      out.plan = answer->best;
+      if (request.objective == Objective::kTimeToGoal) out.seconds_to_goal = out.plan->objective;
     }
     if (!out.seconds_to_goal && request.objective == Objective::kTimeToGoal && point)
       out.seconds_to_goal = point->steps * out.plan->forecast.step_seconds;
@@ -216,14 +206,14 @@ class LadderSearch {
     return out;
   }
 
-  Rung one_kind(const std::string& name, const Keys& keys) const {
-    Rung alone = judge(name, with(keys));
+  Rung option_of_kind(const std::string& name, const Keys& keys) const {
+    Rung alone = search_option(name, with(keys));
     const bool may_accumulate =
         !request_.fixed.contains("accumulate") && keys.contains("accumulate") && keys.contains("pp") && keys.at("pp") == "1";
     if (alone.fits || !may_accumulate) return alone;
     Keys more = keys;
     more.erase("accumulate");
-    Rung both = judge(name, with(more));
+    Rung both = search_option(name, with(more));
     if (!both.fits) return alone;
     both.note = "with accumulation";
     return both;
@@ -246,7 +236,7 @@ class LadderSearch {
     return join(words, " ");
   }
 
-  /// Of the first rung.
+  /// What limits the memory of the first option.
   std::string constraint_of(const RankedPlan& plan) const {
     PlanProblem allowed = allowed_;
     allowed.global_batch = plan.global_batch;
@@ -258,9 +248,9 @@ class LadderSearch {
                                                           {memory.stash + memory.recompute + memory.working, "activations"},
                                                           {memory.buffers + memory.overhead, "the process itself"}};
     std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-    std::vector<std::string> said;
+    std::vector<std::string> texts;
     for (const auto& [bytes, what] : parts)
-      if (bytes > memory.total() / 100) said.push_back(concat(human_bytes(bytes), " of ", what));
+      if (bytes > memory.total() / 100) texts.push_back(concat(human_bytes(bytes), " of ", what));
     Layout layout = plan.candidate.layout;
     layout.accumulate = 0, layout.precision.clear(), layout.recompute = recompute_text(plan.candidate.recompute);
     layout.shares.clear();
@@ -269,15 +259,14 @@ class LadderSearch {
                   fits            ? " are allowed: "
                   : forecast.fits ? concat(" are allowed, ", 100 * kMargin, " % of which a forecast may miss, so memory binds: ")
                                   : " are allowed, so memory binds: ",
-                  join(said, ", "));
+                  join(texts, ", "));
   }
 
   /// The largest batch of at most `most` samples that fits; 0: none.
   int64_t largest_batch(SearchRequest request, int64_t most) const {
     const auto does = [&](int64_t batch) {
       request.problem.global_batch = batch;
-      const auto least = least_memory(request);
-      return least && within_limits(request, *least).forecast.fits;
+      return can_fit(request);
     };
     if (does(most)) return most;
     int64_t fits = 0, fails = most;
@@ -293,10 +282,10 @@ class LadderSearch {
     SearchRequest request = with(base_);
     const int64_t now = request.problem.global_batch, found = largest_batch(request, now);
     if (found == 0 || found == now) return none;
-    // Equal shares, as long as there is one for each.
+    // Rounded to equal shares where each replica gets a sample.
     const int64_t dp = std::max<int64_t>(1, parse_integer(base_.at("dp")).value_or(1));
     request.problem.global_batch = found >= dp ? found / dp * dp : found;
-    Rung out = judge(kSmallerBatch, request);
+    Rung out = search_option(kSmallerBatch, request);
     out.is_same_training = false;
     out.note = "another training: more steps, another learning rate";
     return out;
@@ -311,31 +300,18 @@ class LadderSearch {
   }
 
   Rung more_workers() const {
-    const auto does = [&](int workers) {
-      const SearchRequest request = on_workers(workers);
-      const auto least = least_memory(request);
-      return least && within_limits(request, *least).forecast.fits;
-    };
-    int fits = workers_, fails = workers_;
-    for (int doubling = 0; doubling < kMostDoublings && fits == fails && !is_over(); ++doubling) {
-      if (does(2 * fails)) fits = 2 * fails;
-      else fits = fails = 2 * fails;
-    }
-    if (fits == fails) return {.name = kMoreWorkers};
-    while (fits - fails > 1 && !is_over()) {
-      const int middle = fails + (fits - fails) / 2;
-      (does(middle) ? fits : fails) = middle;
-    }
-    Rung out = judge(kMoreWorkers, on_workers(fits));
-    if (out.plan && out.plan->candidate.layout.num_ranks() <= workers_) return {.name = kMoreWorkers};  // A rung above has it.
+    const auto fits = least_number(workers_, [&](int workers) { return !is_over() && can_fit(on_workers(workers)); });
+    if (!fits) return {.name = kMoreWorkers};
+    Rung out = search_option(kMoreWorkers, on_workers(*fits));
+    if (out.plan && out.plan->candidate.layout.num_ranks() <= workers_) return {.name = kMoreWorkers};  // An option above is the same.
     out.is_same_training = false;
-    out.note = concat(fits, " like these");
+    out.note = concat(*fits, " like these");
     return out;
   }
 
-  Rung variant_of(const LadderVariants& kind) const {
+  Rung variant_of(const FallbackVariants& kind) const {
     Rung last{.name = kind.name};
-    for (const LadderVariant& variant : kind.variants) {
+    for (const FallbackVariant& variant : kind.variants) {
       if (is_over()) break;
       Keys accumulated = base_;
       if (!request_.fixed.contains("accumulate") && base_.at("pp") == "1") accumulated.erase("accumulate");
@@ -343,7 +319,7 @@ class LadderSearch {
         const ModelProfile profile = variant.profile();
         for (SearchRequest request : {with(base_), with(accumulated), all_free()}) {
           request.problem.profile = profile;
-          last = judge(kind.name, request);
+          last = search_option(kind.name, request);
           last.is_same_training = false;
           last.options = last.options.empty() ? variant.options : variant.options + " " + last.options;
           if (!last.fits) continue;
@@ -355,15 +331,15 @@ class LadderSearch {
           return last;
         }
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::kBadInput) throw;  // A size that the model cannot have.
+        if (error.code() != ErrorCode::kBadInput) throw;  // An invalid size of the model.
       }
     }
     return last;
   }
 
-  void say_both_ways(Ladder& out, const std::string& longer) const {
+  void note_both_ways(Ladder& out, const std::string& longer) const {
     const auto found = [&](const char* name) {
-      return std::find_if(out.rungs.begin(), out.rungs.end(), [&](const Rung& rung) { return rung.name == name && rung.fits; });
+      return std::find_if(out.rungs.begin(), out.rungs.end(), [&](const Rung& option) { return option.name == name && option.fits; });
     };
     const auto batch = found(kSmallerBatch), workers = found(kMoreWorkers);
     std::vector<std::string> ways;
@@ -374,8 +350,8 @@ class LadderSearch {
     if (!ways.empty()) out.notes.push_back(concat(longer, ": ", join(ways, ", or ")));
   }
 
-  SearchRequest request_;  ///< With limits less the margin.
-  PlanProblem allowed_;    ///< With those that were asked for.
+  SearchRequest request_;  ///< With limits reduced by the margin.
+  PlanProblem allowed_;    ///< With the limits that were asked for.
   const std::atomic<bool>* stop_;
   const std::function<void()>& look_;
   int workers_;
@@ -388,10 +364,10 @@ class LadderSearch {
 
 const Rung* Ladder::fastest() const {
   const Rung* best = nullptr;
-  for (const Rung& rung : rungs) {
-    if (!rung.fits || !rung.is_same_training) continue;
+  for (const Rung& option : rungs) {
+    if (!option.fits || !option.is_same_training) continue;
     const auto cost = [](const Rung& one) { return one.seconds_to_goal.value_or(one.plan->forecast.step_seconds); };
-    if (!best || cost(rung) < cost(*best)) best = &rung;
+    if (!best || cost(option) < cost(*best)) best = &option;
   }
   return best;
 }
@@ -405,7 +381,7 @@ SearchRequest without_memory_limits(SearchRequest request) {
 
 Ladder make_ladder(const SearchRequest& request, const LadderSources& sources, const std::atomic<bool>* stop,
                    const std::function<void()>& look) {
-  return LadderSearch(request, stop, look).run(sources);
+  return FallbackSearch(request, stop, look).run(sources);
 }
 
 namespace {
@@ -420,20 +396,20 @@ std::string padded(const std::string& text, size_t width, bool right) {
 std::string ladder_text(const Ladder& ladder) {
   std::string out = ladder.constraint.empty() ? "" : ladder.constraint + "\n\n";
   const bool has_goal =
-      std::any_of(ladder.rungs.begin(), ladder.rungs.end(), [](const Rung& rung) { return rung.seconds_to_goal.has_value(); });
+      std::any_of(ladder.rungs.begin(), ladder.rungs.end(), [](const Rung& option) { return option.seconds_to_goal.has_value(); });
   const auto row = [&](const std::string& name, const std::string& memory, const std::string& step, const std::string& goal,
                        const std::string& fits, const std::string& options) {
     out += concat(padded(name, 27, false), padded(memory, 11, true), padded(step, 11, true), has_goal ? padded(goal, 11, true) : "", "  ",
                   padded(fits, 5, false), options, "\n");
   };
   row("what to do", "a rank", "a step", "to goal", "fits", "options");
-  for (const Rung& rung : ladder.rungs) {
-    const StepForecast& forecast = rung.plan->forecast;
-    row(rung.name, human_bytes(forecast.peak_memory_bytes()), human_seconds(forecast.step_seconds),
-        rung.seconds_to_goal ? human_seconds(*rung.seconds_to_goal) : "", rung.fits ? "yes" : "no",
-        rung.note.empty()      ? rung.options
-        : rung.options.empty() ? concat("(", rung.note, ")")
-                               : concat(rung.options, "  (", rung.note, ")"));
+  for (const Rung& option : ladder.rungs) {
+    const StepForecast& forecast = option.plan->forecast;
+    row(option.name, human_bytes(forecast.peak_memory_bytes()), human_seconds(forecast.step_seconds),
+        option.seconds_to_goal ? human_seconds(*option.seconds_to_goal) : "", option.fits ? "yes" : "no",
+        option.note.empty()      ? option.options
+        : option.options.empty() ? concat("(", option.note, ")")
+                                 : concat(option.options, "  (", option.note, ")"));
   }
   if (!ladder.notes.empty()) out += "\n";
   for (const std::string& note : ladder.notes) out += concat("- ", note, "\n");
@@ -443,16 +419,16 @@ std::string ladder_text(const Ladder& ladder) {
 
 Json to_json(const Ladder& ladder) {
   Json rungs = Json::array();
-  for (const Rung& rung : ladder.rungs)
-    rungs.push_back({{"name", rung.name},
-                     {"options", rung.options},
-                     {"fits", rung.fits},
-                     {"predicted_peak_memory_bytes", rung.plan->forecast.peak_memory_bytes()},
-                     {"predicted_step_seconds", rung.plan->forecast.step_seconds},
-                     {"seconds_to_goal", rung.seconds_to_goal ? Json(*rung.seconds_to_goal) : Json(nullptr)},
-                     {"num_workers", rung.plan->candidate.layout.num_ranks()},
-                     {"global_batch", rung.plan->global_batch},
-                     {"note", rung.note}});
+  for (const Rung& option : ladder.rungs)
+    rungs.push_back({{"name", option.name},
+                     {"options", option.options},
+                     {"fits", option.fits},
+                     {"predicted_peak_memory_bytes", option.plan->forecast.peak_memory_bytes()},
+                     {"predicted_step_seconds", option.plan->forecast.step_seconds},
+                     {"seconds_to_goal", option.seconds_to_goal ? Json(*option.seconds_to_goal) : Json(nullptr)},
+                     {"num_workers", option.plan->candidate.layout.num_ranks()},
+                     {"global_batch", option.plan->global_batch},
+                     {"note", option.note}});
   return {{"event", "ladder"},
           {"constraint", ladder.constraint},
           {"rungs", std::move(rungs)},

@@ -1,5 +1,5 @@
 #pragma once
-// What to do where a training does not fit into memory, or only badly: each way out with its forecast. Torch-free.
+// Fallback options where a training does not fit into memory, or only just: each with its forecast. Torch-free.
 
 #include <atomic>
 #include <cstdint>
@@ -14,58 +14,57 @@
 
 namespace cohort {
 
-/// The same training with other inputs or another model.
-struct LadderVariant {
-  std::string options;                    ///< As typed: "--context 32".
-  std::function<ModelProfile()> profile;  ///< Error(kBadInput) where there is none.
+/// A variant of the training with other inputs or another model.
+struct FallbackVariant {
+  std::string options;                    ///< Command-line options: "--context 32".
+  std::function<ModelProfile()> profile;  ///< Error(kBadInput) where the variant is invalid.
 };
-/// Variants of one kind, mildest first: the first that fits is the rung, else the last.
-struct LadderVariants {
+/// Variants of one kind, mildest first; the first that fits is used, otherwise the last.
+struct FallbackVariants {
   std::string name;             ///< "shorter context"
-  bool is_last_resort = false;  ///< Looked at only where nothing before fits.
-  std::vector<LadderVariant> variants;
+  bool is_last_resort = false;  ///< Tried only where no earlier option fits.
+  std::vector<FallbackVariant> variants;
 };
 struct LadderSources {
-  std::vector<LadderVariants> variants;
-  std::string longer;              ///< "--context 512" where that was asked for: both ways out are said in a sentence.
-  std::vector<std::string> notes;  ///< Of how variants were forecast, or why there are none.
+  std::vector<FallbackVariants> variants;
+  std::string longer;              ///< A context that was asked for ("--context 512"): a note then names both ways to get it.
+  std::vector<std::string> notes;  ///< How variants were forecast, or why there are none.
 };
 
 struct Rung {
   std::string name;
-  std::string options;  ///< What to type beside what was typed; "": nothing.
+  std::string options;  ///< Command-line options to add; "": none.
   bool fits = false;
-  bool is_same_training = true;    ///< Of the same model on the same samples, here.
-  std::optional<RankedPlan> plan;  ///< Where nothing fits, the one with the least memory. Rungs of which there is no layout are left out.
+  bool is_same_training = true;    ///< The same model on the same samples, on this cluster.
+  std::optional<RankedPlan> plan;  ///< The plan with the least memory where nothing fits. Options without any layout are left out.
   std::optional<double> seconds_to_goal;
   std::string note;
 };
 struct Ladder {
-  std::string constraint;  ///< What binds: one sentence.
+  std::string constraint;  ///< One sentence on what limits memory.
   std::vector<Rung> rungs;
   std::vector<std::string> notes;
-  bool is_stopped = false;  ///< Rungs are missing.
+  bool is_stopped = false;  ///< Stopped early; options are missing.
 
-  /// The fastest of those that fit and train the same model on the same samples; null: none.
+  /// The fastest option that fits and trains the same model on the same samples; null: none.
   const Rung* fastest() const;
 };
 
-/// The same on devices whose memory has no end.
+/// The request with unlimited memory.
 SearchRequest without_memory_limits(SearchRequest request);
 
-/// Error(kBadInput) where the first rung can not be run. `request`: with its cluster, and in `fixed` what was typed; the first rung is that
-/// layout, or data parallelism over all workers. Searches of some tenths of a second each. Ends early at `stop` (null: none); `look` is
-/// called between searches, and may set it.
+/// Error(kBadInput) where the first option cannot run: the layout that `request.fixed` gives, or data parallelism over all workers. Each
+/// option takes searches of some tenths of a second. Ends early at `stop` (null: none); `look` is called between searches and may set it.
 Ladder make_ladder(const SearchRequest& request, const LadderSources& sources, const std::atomic<bool>* stop,
                    const std::function<void()>& look = {});
 
 std::string ladder_text(const Ladder& ladder);
 Json to_json(const Ladder& ladder);  ///< The event of docs/formats/ladder.md.
 
-// The last rungs: profiles of the same model with shorter inputs, and of a smaller one. Torch-free.
+// The last options: profiles of the model with shorter inputs, and of smaller models. Torch-free.
 
-/// For the model, data, context and image size of `config`. `request` has the profile as it is, and its cluster: one from shapes is made
-/// anew, one that was measured is scaled by what shapes say of the difference. Keeps copies.
+/// The variants for the model, data, context and image size of `config`. A profile from shapes is computed again for each variant, a
+/// measured one is scaled by the ratio that shapes predict. Copies config and request.
 LadderSources ladder_sources(const Config& config, const SearchRequest& request);
 
 }  // namespace cohort

@@ -1,8 +1,8 @@
-// Profiles for the last rungs of the ladder.
+// Profiles for the last fallback options: shorter inputs and smaller models.
 //
-// From shapes (analytic_profile.h), for built-in models. What was measured is scaled: each cost of a layer by what shapes say of it with
-// the other inputs over what they say as it is; where the layers are others (fewer of them), shapes alone, with all seconds scaled by what
-// was measured over what shapes say of the model as it is. Source: ours.
+// Built-in models have profiles from shapes (analytic_profile.h). A measured profile is scaled: each cost of a layer by the ratio that
+// shapes predict for the other inputs; where the layers differ, shapes are used with all seconds scaled by measured / predicted seconds of
+// the unchanged model.
 
 #include "cohort/plan/ladder.h"
 
@@ -24,11 +24,11 @@ namespace {
 constexpr int kMostHalvings = 6;
 constexpr int64_t kLeastContext = 4, kLeastSide = 8;
 
-/// A size of a model that may be halved, and what it is where the model does not say.
+/// A size of a model that may be halved, with its default.
 struct Size {
   const char* key;
   double usual;
-  double least;  ///< Below 1: any number; else whole ones.
+  double least;  ///< Below 1: any number; otherwise integers.
 };
 const std::map<std::string, std::vector<Size>>& sizes_of_models() {
   static const std::map<std::string, std::vector<Size>> kSizes = {
@@ -53,14 +53,7 @@ std::string text_of(const ModelSpecification& model) {
   return pairs.empty() ? model.name : concat(model.name, ":", join(pairs, ","));
 }
 
-double seconds_of(const Profile& profile) {
-  double sum = 0;
-  for (const LayerProfile& layer : profile.layers)
-    sum += layer.forward_seconds + layer.backward_input_seconds + layer.backward_weight_seconds;
-  return sum;
-}
-
-/// What shapes say, and what was measured as it is.
+/// Scales measured profiles by what shapes predict for other inputs and models.
 class Scaling {
  public:
   Scaling(const Config& config, const SearchRequest& request)
@@ -84,7 +77,7 @@ class Scaling {
   bool is_measured() const { return is_measured_; }
   const std::string& model() const { return model_; }
   const AnalyticOptions& options() const { return options_; }
-  /// As it is. Error(kBadInput) where shapes are not known.
+  /// The profile of the unchanged model. Error(kBadInput) where its shapes are unknown.
   ModelProfile shapes() const { return analytic_profile(model_, cluster_, options_); }
 
   ModelProfile profile(const std::string& model, const AnalyticOptions& options) const {
@@ -101,7 +94,7 @@ class Scaling {
       if (!has_points(measured_, key) || !has_points(now, key)) continue;
       const Profile measured = profile_at(measured_, key), from = profile_at(now, key);
       if (same_layers) scale(point, measured, from);
-      else scale_seconds(point, seconds_of(measured) / std::max(1e-12, seconds_of(from)));
+      else scale_seconds(point, measured.seconds() / std::max(1e-12, from.seconds()));
       points.push_back(std::move(point));
     }
     other.points = std::move(points);
@@ -149,8 +142,8 @@ class Scaling {
 };
 using SharedScaling = std::shared_ptr<const Scaling>;
 
-LadderVariants shorter_context(const SharedScaling& scaling) {
-  LadderVariants out{.name = "shorter context"};
+FallbackVariants shorter_context(const SharedScaling& scaling) {
+  FallbackVariants out{.name = "shorter context"};
   ModelSpecification model = parse_model(scaling->model());
   const auto in_model = model.values.find("context");
   int64_t context = scaling->options().context;
@@ -172,7 +165,7 @@ LadderVariants shorter_context(const SharedScaling& scaling) {
   return out;
 }
 
-/// Of pictures of files whose size their name says.
+/// The side of pictures whose size follows from the name of the data.
 std::optional<int64_t> side_of_pictures(const AnalyticOptions& options) {
   const std::string name = options.data.substr(0, options.data.find(':'));
   if (name == "synthetic" || name.empty()) return std::nullopt;
@@ -181,8 +174,8 @@ std::optional<int64_t> side_of_pictures(const AnalyticOptions& options) {
   return name == "cifar10" ? std::optional<int64_t>(32) : std::nullopt;
 }
 
-LadderVariants smaller_pictures(const SharedScaling& scaling) {
-  LadderVariants out{.name = "smaller pictures"};
+FallbackVariants smaller_pictures(const SharedScaling& scaling) {
+  FallbackVariants out{.name = "smaller pictures"};
   const std::optional<int64_t> side = side_of_pictures(scaling->options());
   for (const double part : {0.75, 0.5, 0.375, 0.25}) {
     const auto smaller = side ? static_cast<int64_t>(part * static_cast<double>(*side)) : 0;
@@ -196,13 +189,13 @@ LadderVariants smaller_pictures(const SharedScaling& scaling) {
   return out;
 }
 
-std::vector<LadderVariants> smaller_models(const SharedScaling& scaling) {
-  std::vector<LadderVariants> out;
+std::vector<FallbackVariants> smaller_models(const SharedScaling& scaling) {
+  std::vector<FallbackVariants> out;
   const ModelSpecification model = parse_model(scaling->model());
   const auto found = sizes_of_models().find(model.name);
   if (found == sizes_of_models().end()) return out;
   for (const Size& size : found->second) {
-    LadderVariants one{.name = concat("fewer ", size.key), .is_last_resort = true};
+    FallbackVariants one{.name = concat("fewer ", size.key), .is_last_resort = true};
     if (size.key != std::string("layers") && size.key != std::string("blocks")) one.name = concat("smaller ", size.key);
     ModelSpecification smaller = model;
     const auto typed = model.values.find(size.key);
@@ -231,8 +224,8 @@ LadderSources ladder_sources(const Config& config, const SearchRequest& request)
     return out;
   }
   out.variants.push_back(scaling->is_text() ? shorter_context(scaling) : smaller_pictures(scaling));
-  for (LadderVariants& kind : smaller_models(scaling)) out.variants.push_back(std::move(kind));
-  std::erase_if(out.variants, [](const LadderVariants& kind) { return kind.variants.empty(); });
+  for (FallbackVariants& kind : smaller_models(scaling)) out.variants.push_back(std::move(kind));
+  std::erase_if(out.variants, [](const FallbackVariants& kind) { return kind.variants.empty(); });
   if (scaling->is_text() && is_given(config, *find_setting("context"))) out.longer = concat("--context ", config.context);
   if (scaling->is_measured() && !out.variants.empty())
     out.notes.push_back("other inputs and other models are scaled from what was measured, by what their shapes say");

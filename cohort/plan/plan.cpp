@@ -1,4 +1,4 @@
-// plan.json: written, and its forecast read back.
+// Writes plan.json and reads its forecast.
 #include "cohort/plan/plan.h"
 
 #include <algorithm>
@@ -8,16 +8,15 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/cost/exchange_forecast.h"
+#include "cohort/plan/cost/step_forecast.h"
 #include "cohort/plan/explain.h"
-#include "cohort/plan/uneven.h"
 #include "cohort/record/run_event.h"
 #include "cohort/schedule/schedule.h"
 
 namespace cohort {
 namespace {
 
-/// First layers of stages but the first, where stages are runs of layers in the places that the named schedule gives them; else empty.
+/// First layers of all stages but the first, where stages are runs of layers on the workers of the named schedule; else empty.
 std::string cuts_of(const Layout& layout, const StageAssignment& stages) {
   if (!std::is_sorted(stages.stage_of.begin(), stages.stage_of.end()) || !layout.is_even() || layout.schedule.ends_with(".json")) return "";
   const auto num_stages = stages.worker_of_stage.size();
@@ -30,8 +29,6 @@ std::string cuts_of(const Layout& layout, const StageAssignment& stages) {
     if (stages.stage_of[layer] != stages.stage_of[layer - 1]) cuts.push_back(concat(layer));
   return join(cuts, "/");
 }
-
-Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json to_json(const StepMemory& memory) {
   return {{"weights", memory.weights},   {"gradients", memory.gradients}, {"optimizer", memory.optimizer}, {"buffers", memory.buffers},
@@ -61,7 +58,7 @@ Json summary(const ModelProfile& profile, const RankedPlan& plan) {
   return {{"layout", to_json(layout_of(profile, plan))},
           {"num_workers", plan.candidate.layout.num_ranks()},
           {"global_batch", plan.global_batch},
-          {"objective", finite(plan.objective)},
+          {"objective", finite_json(plan.objective)},
           {"predicted_step_seconds", plan.forecast.step_seconds},
           {"interval", {plan.forecast.low_seconds, plan.forecast.high_seconds}},
           {"peak_memory_bytes", plan.forecast.peak_memory_bytes()}};
@@ -74,12 +71,12 @@ Layout layout_of(const ModelProfile& profile, const RankedPlan& plan) {
   layout.recompute = recompute_text(plan.candidate.recompute);
   if (layout.precision.empty()) layout.precision = "fp32";
   layout.accumulate = std::max(1, layout.accumulate);
-  if (layout.shares == "equal") layout.shares.clear();  // Which is what a layout without them means.
+  if (layout.shares == "equal") layout.shares.clear();  // The meaning of a layout without shares.
   if (layout.pp == 1) return layout;
   const StageAssignment& stages = plan.candidate.stages;
   layout.split = cuts_of(layout, stages);
   if (!layout.split.empty()) return layout;
-  layout.split = "auto";  // The stages say where to cut.
+  layout.split = "auto";  // `stages` name the cut.
   const std::vector<int> degrees = layout.data_degrees();
   std::vector<LayoutStage> named(stages.worker_of_stage.size());
   for (size_t stage = 0; stage < named.size(); ++stage) {
@@ -94,7 +91,7 @@ Layout layout_of(const ModelProfile& profile, const RankedPlan& plan) {
 
 std::vector<int> ranks_of_worker(const Plan& plan, int worker) {
   const Layout& layout = plan.answer.best.candidate.layout;
-  const MeshPlaces places(layout, plan.request.problem.cluster);
+  const MeshPlacement places(layout, plan.request.problem.cluster);
   std::vector<int> ranks;
   for (int data = 0; data < places.degree(worker); ++data)
     for (int tensor = 0; tensor < layout.tp; ++tensor) ranks.push_back(places.rank(data, worker, tensor));
@@ -104,7 +101,7 @@ std::vector<int> ranks_of_worker(const Plan& plan, int worker) {
 
 std::string interval_source(const Plan& plan) {
   const Layout& layout = plan.answer.best.candidate.layout;
-  const ErrorInterval* const kept = plan.request.problem.intervals.of(layout, layout.precision.empty() ? "fp32" : layout.precision);
+  const ErrorInterval* const kept = plan.request.problem.intervals.of(layout, precision_of(layout));
   return kept ? "calibration: " + kept->from : "default";
 }
 
@@ -115,8 +112,8 @@ Json to_json(const Plan& plan) {
   json.update(summary(profile, best));
   json["interval_from"] = interval_source(plan);
   json["objective_name"] = objective_names()[static_cast<size_t>(plan.request.objective)];
-  json["objective_interval"] = {finite(best.low), finite(best.high)};
-  json["lower_bound"] = finite(plan.answer.lower_bound);
+  json["objective_interval"] = {finite_json(best.low), finite_json(best.high)};
+  json["lower_bound"] = finite_json(plan.answer.lower_bound);
   json["bound_by"] = plan.answer.bound_by;
   json["optimal"] = plan.answer.optimal;
   json["complete"] = plan.answer.is_complete;
@@ -146,7 +143,7 @@ void check_seconds(double value, const char* key, const std::string& where) {
     fail(ErrorCode::kBadInput, where, ": '", key, "' is ", value, "; expected a number above 0");
 }
 
-/// What plans of devices that are not equally fast say.
+/// Checks the shares and waste of plans on devices of different speed.
 void check_uneven(const Json& plan, const std::string& where) {
   const std::string place = where + ": 'uneven'";
   const JsonLine its(plan["uneven"], place);
@@ -168,7 +165,7 @@ void check_uneven(const Json& plan, const std::string& where) {
 
 std::optional<ForecastRecord> forecast_of_plan(const Json& plan, const std::string& source, const std::string& where) {
   if (!plan.is_object() || !plan.contains("predicted_step_seconds")) return std::nullopt;
-  JsonLine(plan, where).count("peak_memory_bytes");  // Refused under the name that it has there.
+  JsonLine(plan, where).count("peak_memory_bytes");  // Checked first, so that the error names the key of the plan.
   Json event{{"event", ForecastRecord::kEvent}, {"source", source}};
   for (const auto& [ours, theirs] : {std::pair("predicted_step_seconds", "predicted_step_seconds"), std::pair("interval", "interval"),
                                      std::pair("interval_from", "interval_from"),
@@ -181,7 +178,7 @@ std::optional<ForecastRecord> forecast_of_plan(const Json& plan, const std::stri
   }
   ForecastRecord record = record_from<ForecastRecord>(event, where);
   if (!(record.predicted_step_seconds > 0) || !std::isfinite(record.predicted_step_seconds))
-    fail(ErrorCode::kBadInput, where, ": 'predicted_step_seconds' is no number above 0");
+    fail(ErrorCode::kBadInput, where, ": 'predicted_step_seconds' is not a number above 0");
   if (!record.interval.empty() && !record.has_interval())
     fail(ErrorCode::kBadInput, where, ": 'interval' has ", record.interval.size(), " numbers; expected two");
   if (record.has_interval() && !(record.interval[0] >= 0 && record.interval[0] <= record.interval[1] && std::isfinite(record.interval[1])))

@@ -1,5 +1,5 @@
 #pragma once
-// A Plan: what was chosen, who holds what, what it should cost, and why: plan.json (docs/formats/plan.md). Torch-free.
+// A Plan: the chosen layout, what each worker holds, its forecast and the reasons: plan.json (docs/formats/plan.md). Torch-free.
 
 #include <optional>
 #include <string>
@@ -13,24 +13,24 @@
 namespace cohort {
 
 struct Plan {
-  SearchRequest request;  ///< What was asked, without profile and cluster when it comes from a file.
+  SearchRequest request;  ///< Without profile and cluster when it comes from a file.
   PlanAnswer answer;
-  std::vector<std::string> reasons;  ///< Sentences: why this one, what binds, what ties, what would change it.
+  std::vector<std::string> reasons;  ///< Sentences: the reasons, the limits, ties, and changes.
   std::optional<TimeToGoal> goal;    ///< Where the objective is the time to a goal.
 };
 
-/// The layout of a ranked plan as a run takes it: stages and recompute by name, precision, accumulate and the rest.
+/// The complete layout of a ranked plan, with stages and recompute by name.
 Layout layout_of(const ModelProfile& profile, const RankedPlan& plan);
-/// Of the best plan: ranks of a place on the pipeline axis, rising.
+/// Ranks of a worker of the best plan, ascending.
 std::vector<int> ranks_of_worker(const Plan& plan, int worker);
-/// Where the interval of the best plan's step is from: "default", or "calibration: 5 runs of fc as dp".
+/// The source of the interval of the best plan's step: "default", or "calibration: 5 runs of fc as dp".
 std::string interval_source(const Plan& plan);
 Json to_json(const Plan& plan);
 
-// The forecast of a plan as a run records it. Torch-free.
+// The forecast of a plan as recorded by a run.
 
-/// Of what plan.json holds (docs/formats/plan.md); nothing where it has no forecast, as a bare layout has none. `where` names the file in
-/// errors. Error(kBadInput) for values of the wrong kind.
+/// The forecast in plan.json (docs/formats/plan.md); nothing for a bare layout, which has none. `where` names the file in errors.
+/// Error(kBadInput) for values of the wrong type.
 std::optional<ForecastRecord> forecast_of_plan(const Json& plan, const std::string& source, const std::string& where);
 
 }  // namespace cohort

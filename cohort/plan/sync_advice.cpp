@@ -1,14 +1,14 @@
 // Time to a goal = samples that it takes / samples a second.
 //
-//   samples a second   the virtual clock's, for each way, with these workers, bytes and link (step: as it was measured, where it was)
-//   samples            beside those of sync=step, from trainings of a CNN and a Transformer in all modes ("Which mode when" in
-//                      docs/guide/asynchronous.md): with gradients that were L steps late on average they took from 1 + 0.8 L to 1 + 1.8 L
-//                      times as many, with exchanges every H steps from 1 + 0.04 (H - 1) to 1 + 0.15 (H - 1)
+//   samples a second   from the virtual clock, for each mode, with these workers, bytes and link (sync=step: measured, if it was)
+//   samples            relative to sync=step, from trainings of a CNN and a Transformer in all modes ("Which mode when" in
+//                      docs/guide/asynchronous.md): 1 + 0.8 L to 1 + 1.8 L times as many with gradients that are L steps late on average,
+//                      1 + 0.04 (H - 1) to 1 + 0.15 (H - 1) with exchanges every H steps
 //
-// Both ends of the second make an interval of the time. A way is better than step where all of its interval is; where the interval reaches
-// below it may be, and the answer says how to find out with the model itself. Steps with shares by speed are the same training, so where
-// workers differ and stay as they are that comes before any way that changes it. queue and diloco are not among them: their trainings took
-// from 1.5 times the samples to more than were given. Cost: N work items a step of the clock, for a few hundred steps a way.
+// The range of samples gives an interval of the time. A mode is better than step where its whole interval is; where only its lower end is,
+// the answer says how to try it on the model. Shares by speed do not change the training, so they come before modes that do. queue and
+// diloco are left out, because their trainings took at least 1.5 times the samples. Cost: N work items per step of the clock, for a few
+// hundred steps per mode.
 #include "cohort/plan/sync_advice.h"
 
 #include <algorithm>
@@ -22,11 +22,11 @@
 namespace cohort {
 namespace {
 
-constexpr double kStandsOut = 1.5;  // Times the median: a step that long is a pause.
+constexpr double kStandsOut = 1.5;  // A step of this many times the median is a pause.
 constexpr int kLeastPauses = 3;
-constexpr double kSlower = 1.1;  // Times the fastest: less is noise.
+constexpr double kSlower = 1.1;  // Factor of the fastest rank; less is noise.
 constexpr double kLateLow = 0.8, kLateHigh = 1.8, kLocalLow = 0.04, kLocalHigh = 0.15;
-constexpr double kWorthTrying = 0.9;  // Of the time of step, at the lower end.
+constexpr double kWorthTrying = 0.9;  // Share of the time of step, at the lower end.
 
 double speed_of(const VirtualSpec& clock, int worker) {
   for (const auto& [slow, factor] : clock.slow)
@@ -34,7 +34,7 @@ double speed_of(const VirtualSpec& clock, int worker) {
   return 1;
 }
 
-/// The same workers, each with a share of the step by its speed.
+/// The conditions with shares of the step by the speed of the workers.
 SyncConditions with_shares(SyncConditions conditions) {
   VirtualSpec& clock = conditions.clock;
   double speeds = 0, slowest = 1;
@@ -51,7 +51,7 @@ SyncConditions with_shares(SyncConditions conditions) {
   return conditions;
 }
 
-/// To hundredths, so that the factors of a product can be seen to be those.
+/// Rounded to hundredths, so that printed products match their factors.
 std::string hundredths(double number) {
   const double scale = number >= 99.5 ? 1 : 100;
   return concat(std::round(scale * number) / scale);
@@ -82,7 +82,7 @@ std::string trial_line(const SyncAdviceRecord& advice, const std::string& sync) 
                 name_settings(": with --layout sync="), sync, " and sync=step");
 }
 
-/// What to do, what it rests on, and where a trial may say otherwise how to make it.
+/// The advice, its reason, and how to run a trial where that may decide otherwise.
 std::string sentence_for(const SyncAdviceRecord& advice, const std::string& now) {
   const SyncAdviceRecord::Row& step = advice.rows.front();
   const SyncAdviceRecord::Row *best = nullptr, *hope = nullptr;
@@ -134,7 +134,8 @@ VirtualSpec clock_of(const std::vector<ComputeTimes>& ranks, const LinkEstimate&
   }
   if (pauses >= kLeastPauses) clock.pause_every_seconds = worked / pauses, clock.pause_seconds = paused / pauses;
   if (link.bytes_per_second > 0 && clock.workers > 1) {
-    clock.latency_seconds = link.latency_seconds / (2 * (clock.workers - 1));  // That of an all-reduce is 2 (N - 1) messages'.
+    clock.latency_seconds =
+        link.latency_seconds / (2 * (clock.workers - 1));  // The latency of an all-reduce is that of 2 (N - 1) messages.
     clock.bytes_per_second = link.bytes_per_second;
   }
   return clock;
@@ -172,7 +173,7 @@ SyncAdviceRecord advise_sync(const SyncConditions& conditions, const std::string
   std::vector<std::string> others = {"async", "stale:2", "local:4", "local:16"};
   if (!now.empty() && now != "step" && std::find(others.begin(), others.end(), now) == others.end()) {
     const SyncMode mode = parse_sync(now);
-    // stale:0 is step with another exchange, which the clock's workers do not have.
+    // stale:0 is step with another exchange, which the clock does not model.
     if ((mode.kind == SyncKind::kStale && mode.number > 0) || mode.kind == SyncKind::kLocal) others.push_back(now);
   }
   for (const std::string& sync : others) add(sync, "", conditions);

@@ -1,5 +1,5 @@
 #pragma once
-// How workers had better wait for one another here: each way's pace on the virtual clock beside what lateness costs in samples. Torch-free;
+// Advice on sync=: the pace of each mode on the virtual clock against the samples that lateness costs. Torch-free;
 // the clock is driven by async/simulated/clock_only.h.
 
 #include <cstdint>
@@ -15,43 +15,44 @@
 
 namespace cohort {
 
-/// What a work item of a worker that waits for nobody costs beside computing and bytes, in real workers: three messages and their wake-ups.
+/// Overhead per work item of an asynchronous real worker besides compute and bytes: three messages and their wake-ups.
 inline constexpr double kTicketSeconds = 3e-4;
 
-/// What decides the pace of a training of replicas.
+/// The conditions that decide the pace of data-parallel training.
 struct SyncConditions {
-  VirtualSpec clock;  ///< Speeds, pauses and link; compute_seconds are those of a worker's equal share of a step at speed 1.
+  VirtualSpec clock;  ///< Speeds, pauses and link; compute_seconds is for an equal share of a step at speed 1.
   int64_t global_batch = 0, granularity = 1;
-  int64_t pull_bytes = 0, push_bytes = 0;  ///< Of a whole model, and of its gradients.
-  double ticket_seconds = 0;               ///< kTicketSeconds, of workers that are real; 0: as the virtual clock has it.
-  double step_seconds = 0;                 ///< Measured with sync=step, or forecast: exchanges hide behind backward there. 0: the clock's.
+  int64_t pull_bytes = 0, push_bytes = 0;  ///< Bytes of the model, and of its gradients.
+  double ticket_seconds = 0;               ///< kTicketSeconds for real workers; 0: that of the virtual clock.
+  double step_seconds = 0;                 ///< Measured or forecast with sync=step, where exchanges overlap backward; 0: from the clock.
 };
 
-/// How fast one rank computed its share, over the steps of a run.
+/// Compute times of one rank over the steps of a run.
 struct ComputeTimes {
-  double median_seconds = 0;                 ///< Of a step.
-  double all_seconds = 0;                    ///< Of all steps together.
-  double num_pauses = 0, pause_seconds = 0;  ///< Steps that took over 1.5 times the median, and what they took beyond it.
+  double median_seconds = 0;                 ///< Median per step.
+  double all_seconds = 0;                    ///< Sum over all steps.
+  double num_pauses = 0, pause_seconds = 0;  ///< Number of steps over 1.5 times the median, and the excess seconds.
 };
 ComputeTimes compute_times(const std::vector<double>& seconds_of_steps);
 
-/// The clock that such ranks, with equal shares, are workers of: who is a tenth slower than the fastest is slow=; steps that stand out, at
-/// least three of them, are pauses=. A link that was not measured has no latency and no end.
+/// The virtual clock of such ranks with equal shares: a rank a tenth slower than the fastest becomes slow=, at least three long steps
+/// become pauses=. A link that was not measured has no latency and unlimited bandwidth.
 VirtualSpec clock_of(const std::vector<ComputeTimes>& ranks, const LinkEstimate& link);
 
 struct SyncPace {
   double samples_per_second = 0;
-  double mean_late_steps = 0;  ///< Between a worker's pull and its push, in steps.
+  double mean_late_steps = 0;  ///< Staleness: steps between pull and push of a worker.
 };
 
-/// Of rows that begin with step: the one whose upper end of the time is the least, and below another's by more than noise
-/// (plan/explain.h). Never empty.
+/// The row with the least upper end of the time; it must be below an earlier row's by more than noise (plan/explain.h). `rows` begins with
+/// step.
 COHORT_PROGRAM_API const SyncAdviceRecord::Row& best_row(const std::vector<SyncAdviceRecord::Row>& rows);
 
+/// The pace of a sync mode under these conditions.
 using PaceOfSync = std::function<SyncPace(const SyncMode&, const SyncConditions&)>;
 
-/// Every way that goes with these conditions, the soonest at a goal, and why, in a sentence. `pace_of`: of a sync on these conditions.
-/// `now`: the sync in use; empty: none yet.
+/// All modes that are possible under these conditions, and the one that reaches a goal first, with the reason in a sentence. `now` is the
+/// sync in use; empty: none yet.
 SyncAdviceRecord advise_sync(const SyncConditions& conditions, const std::string& now, const PaceOfSync& pace_of);
 
 }  // namespace cohort

@@ -1,14 +1,11 @@
 // The time to a goal by number of workers.
 //
-//   1. All workers that there may be: half of the time, and what Ctrl-C must not lose.
-//   2. Half as many, a quarter, ..., 1, and plain data parallelism over all: each gets its part of the time that is left, so that one that
-//      ends early leaves more to the others.
-//   3. Rows rise: a plan for fewer workers is one for more, so where a search that was cut short found a worse one the better one is taken,
-//      for the answer too.
+//   1. The most workers allowed: half of the time, first so that Ctrl-C does not lose it.
+//   2. A half, a quarter, ..., 1 of the workers, and plain data parallelism over all: each gets an equal share of the time that is left.
+//   3. A plan for fewer workers is also one for more, so it replaces a worse plan of an interrupted search, in the answer too.
 //
-// Plain data parallelism has dp over all workers, no ZeRO, no recompute, the precision of the answer, and chooses its batch by itself.
-// Where no batch that the curve offers has a sample for each worker, those past the flat point are offered to it: that is what it would
-// take.
+// Plain data parallelism has dp over all workers, no ZeRO, no recompute, the precision of the answer and its own best batch. Where no
+// batch of the curve has a sample for each worker, it may use batches past the flat point.
 //
 // Cost: 2 + log2(workers) searches within one search's time.
 #include "cohort/plan/time_to_goal.h"
@@ -18,10 +15,10 @@
 #include <cstdio>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/plan/explain.h"
 #include "cohort/plan/plan.h"
 
 namespace cohort {
@@ -31,21 +28,15 @@ using Progress = std::function<void(const SearchProgress&)>;
 
 constexpr double kShareOfAll = 0.5;
 
-/// Nothing where no plan was found.
+/// search_plan_if_any() with a limit of time.
 std::optional<PlanAnswer> try_search(SearchRequest request, double seconds, const Progress& progress, const std::atomic<bool>* stop) {
   if (stop && stop->load()) return std::nullopt;
   request.search_seconds = std::max(0.01, seconds);
   request.says_what_would_fit = false;
-  try {
-    return search_plan(request, progress, stop);
-  } catch (const Error& error) {
-    // Keys that are given may need more workers than these.
-    if (error.code() != ErrorCode::kInfeasible && error.code() != ErrorCode::kBadInput) throw;
-    return std::nullopt;
-  }
+  return search_plan_if_any(request, progress, stop);  // Given keys may need more workers.
 }
 
-/// Nothing where keys that are given say otherwise.
+/// The request for plain data parallelism; nothing where given keys contradict it.
 std::optional<SearchRequest> plain_request(const SearchRequest& request, const std::vector<GoalSteps>& every_point, int workers,
                                            const RankedPlan& best) {
   SearchRequest plain = request;
@@ -76,12 +67,12 @@ void find_plain(const SearchRequest& request, const std::vector<GoalSteps>& ever
   if (!plain || (stop && stop->load())) return;
   const double start = steady_seconds();
   const auto found = try_search(*plain, seconds, progress, stop);
-  if (!found && steady_seconds() - start >= 0.9 * seconds) return;  // Time was up: nothing is claimed.
+  if (!found && steady_seconds() - start >= 0.9 * seconds) return;  // Out of time: unknown.
   goal.plain_workers = workers;
   if (found) goal.plain = found->best;
 }
 
-/// A plan for fewer workers is one for more.
+/// A plan for fewer workers is also one for more.
 void take_better_of_fewer(std::vector<GoalRow>& rows) {
   for (size_t i = 1; i < rows.size(); ++i)
     if (rows[i - 1].plan && rows[i].plan && rows[i - 1].plan->objective < rows[i].plan->objective) rows[i].plan = rows[i - 1].plan;
@@ -92,7 +83,7 @@ void take_better_of_fewer(std::vector<GoalRow>& rows) {
 GoalAnswer search_to_goal(const SearchRequest& request, const std::vector<GoalSteps>& every_point, const Progress& progress,
                           const std::atomic<bool>* stop) {
   const double end = steady_seconds() + request.search_seconds;
-  const int most = request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices();
+  const int most = request.most_workers();
   std::vector<int> fewer;
   for (int workers = 1; workers < most; workers *= 2) fewer.push_back(workers);
   SearchRequest all = request;
@@ -149,16 +140,7 @@ std::string hours_text(double hours) {
   return text;
 }
 
-std::string table_row(const std::vector<std::string>& cells) {
-  static constexpr int kWidths[] = {7, 6, 8, 10, 14, 25, 12, 8, 5};
-  std::string out;
-  for (size_t i = 0; i + 1 < cells.size(); ++i) {
-    char cell[96];
-    std::snprintf(cell, sizeof cell, "%*s  ", kWidths[std::min<size_t>(i, 8)], cells[i].c_str());
-    out += cell;
-  }
-  return out + cells.back() + "\n";
-}
+const std::vector<size_t> kGoalWidths = {7, 6, 8, 10, 14, 25, 12, 8, 5};
 
 const GoalRow* row_of(const TimeToGoal& goal, int num_workers) {
   for (const GoalRow& row : goal.rows)
@@ -166,7 +148,7 @@ const GoalRow* row_of(const TimeToGoal& goal, int num_workers) {
   return nullptr;
 }
 
-/// What is saved above and below the knee.
+/// The savings up to the knee and beyond.
 std::string knee_sentence(const TimeToGoal& goal) {
   const GoalRow *knee = row_of(goal, goal.num_worth_having), *last = nullptr;
   for (const GoalRow& row : goal.rows)
@@ -197,8 +179,6 @@ std::string plain_sentence(const TimeToGoal& goal) {
                 ", takes ", human_seconds(goal.plain->objective), " to the goal: this plan saves ", percent(saved), " of it");
 }
 
-Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
 Json plan_json(const ModelProfile& profile, const RankedPlan& plan) {
   return {{"layout", to_json(layout_of(profile, plan))},
           {"num_workers", plan.candidate.layout.num_ranks()},
@@ -206,7 +186,7 @@ Json plan_json(const ModelProfile& profile, const RankedPlan& plan) {
           {"steps", steps_of(plan)},
           {"predicted_step_seconds", plan.forecast.step_seconds},
           {"seconds", plan.objective},
-          {"interval", {finite(plan.low), finite(plan.high)}},
+          {"interval", {finite_json(plan.low), finite_json(plan.high)}},
           {"worker_hours", worker_hours(plan)}};
 }
 
@@ -225,15 +205,17 @@ std::string short_layout(const ModelProfile& profile, const RankedPlan& plan) {
 
 std::string goal_table(const ModelProfile& profile, const TimeToGoal& goal) {
   std::string out = concat("time to ", goal.goal.empty() ? "the goal" : goal.goal, "\n");
-  out += table_row({"workers", "batch", "steps", "step", "time to goal", "interval", "worker-hours", "speed-up", "worth", "layout"});
+  out += table_row(kGoalWidths,
+                   {"workers", "batch", "steps", "step", "time to goal", "interval", "worker-hours", "speed-up", "worth", "layout"});
   for (const GoalRow& row : goal.rows) {
     if (!row.plan) {
-      out += table_row({concat(row.num_workers), "-", "-", "-", "-", "-", "-", "-", "-", "no plan was found"});
+      out += table_row(kGoalWidths, {concat(row.num_workers), "-", "-", "-", "-", "-", "-", "-", "-", "no plan was found"});
       continue;
     }
     const RankedPlan& plan = *row.plan;
     const int used = plan.candidate.layout.num_ranks();
-    out += table_row({concat(row.num_workers), with_commas(plan.global_batch), with_commas(std::llround(steps_of(plan))),
+    out += table_row(kGoalWidths,
+                     {concat(row.num_workers), with_commas(plan.global_batch), with_commas(std::llround(steps_of(plan))),
                       human_seconds(plan.forecast.step_seconds), human_seconds(plan.objective), interval_text(plan),
                       hours_text(worker_hours(plan)), hours_text(row.speed_up), row.num_workers <= goal.num_worth_having ? "yes" : "no",
                       concat(short_layout(profile, plan), used < row.num_workers ? concat(" (", used, " used)") : "")});

@@ -1,5 +1,4 @@
 // Plans for one host whose ranks are not equally fast.
-#include "cohort/plan/uneven.h"
 
 #include <doctest/doctest.h>
 

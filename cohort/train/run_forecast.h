@@ -7,7 +7,7 @@
 
 #include "cohort/base/text/json.h"
 #include "cohort/plan/cost/step_forecast.h"
-#include "cohort/plan/profile/error_intervals.h"
+#include "cohort/plan/profile/calibration_file.h"
 #include "cohort/record/end_records.h"
 #include "cohort/record/forecast_record.h"
 

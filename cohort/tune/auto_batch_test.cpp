@@ -165,7 +165,7 @@ TEST_CASE("auto batch: what contradicts the study, and what is missing, with wha
       "--global-batch auto for 4 workers: DIR/step_times.csv has step times of 1, 2 workers; measure them on a machine with as many cores "
       "with `cohort study report DIR --workers 4`, or give --global-batch a number");
   CHECK(study.complaint(4, {{"global-batch", "65"}}) ==
-        "--study DIR: batch size 65 is none of those that reached val_error<0.2 there (64 256); take one of them, or auto");
+        "--study DIR: batch size 65 is not among those that reached val_error<0.2 there (64 256); take one of them, or auto");
   CHECK(study.complaint(1, {{"resume", "true"}, {"run", "R"}}).ends_with("`cohort train R/config.toml --resume`"));
   CHECK(study.complaint(2, {{"layout", "pp=2"}}).starts_with("--global-batch auto with --layout pp=2: a study has step times of data-par"));
   study.spec.train_samples = 100;

@@ -1,5 +1,7 @@
-// --layout auto chooses a layout, so an option is wrong only where it is wrong in each that may be chosen. One of each kind is tried; what
-// is asked of the model itself needs the model, and so a process that may load LibTorch's threads. Cost: one fork and one model.
+// --layout auto: checks before the measurement, then the choice.
+//
+// An option is refused only where every layout that may be chosen refuses it; one layout of each kind is tried. Checks of the model build
+// it, in a process that may start LibTorch's threads. Cost: one fork and one model.
 #include "cohort/tune/auto_layout.h"
 
 #include "cohort/plan/profile/calibration_file.h"
@@ -25,9 +27,7 @@
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/plan/explain.h"
-#include "cohort/plan/search/search_machines.h"
-#include "cohort/plan/trial_choice.h"
-#include "cohort/plan/uneven.h"
+#include "cohort/plan/search/joint_search.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/initial_model.h"
 #include "cohort/train/step/parallelize.h"
@@ -65,7 +65,7 @@ bool has_batch_norm(const LayerGraph& model) {
   });
 }
 
-/// Of weights and gradients.
+/// Bytes of weights and gradients.
 int64_t trained_bytes(const LayerGraph& model) {
   int64_t bytes = 0;
   for (const NamedTensor& named : distinct_parameters(model))
@@ -73,7 +73,7 @@ int64_t trained_bytes(const LayerGraph& model) {
   return bytes;
 }
 
-/// ZeRO 3, stages and divided layers give each rank a part of them; less than equal parts fits nowhere.
+/// No layout gives a rank less than an equal part of weights and gradients.
 void check_weights_fit(const Config& config, int num_ranks, int64_t bytes) {
   const int64_t least = bytes / num_ranks;
   if (config.memory_limit == 0 || least <= config.memory_limit) return;
@@ -104,18 +104,18 @@ void check_model_for_auto(const Job& job, const DataSet& data, int num_ranks, bo
   check_weights_fit(job.config, num_ranks, bytes);
 }
 
-// --layout auto, from the measurement to a configuration.
+// The choice, from the measurement to a configuration.
 //
 //   1. measure_model() for 1, 2, 4, ... and all workers.
-//   2. search_machines(). Plans that this configuration refuses (an option that goes with dp alone, say) are passed over.
-//   3. Plans of different kinds whose intervals overlap with that of the best, three at most, train kTrialSteps steps each, in ranks and a
-//      folder of their own that are gone afterwards; of the least medians the simplest layout wins (plan/trial_choice.cpp).
+//   2. search_machines(). Plans that the configuration refuses, such as options for dp only, are skipped.
+//   3. At most three plans of different kinds whose intervals overlap with that of the best train kTrialSteps steps each, in temporary
+//      ranks and a temporary folder; the simplest layout among the fastest wins (layout_trials.cpp).
 //
-// Under a launcher its ranks measure and try, rank 0 plans, and plans of fewer ranks are named but not taken.
+// Under a launcher its ranks measure and run the trials, rank 0 plans, and plans of fewer ranks are only reported.
 
 namespace {
 
-constexpr double kPlainSeconds = 1;  // To search for plain data parallelism's time to a goal.
+constexpr double kPlainSeconds = 1;  // Time limit of the search for plain data parallelism.
 
 bool is_refused(const Config& changed) {
   try {
@@ -127,9 +127,13 @@ bool is_refused(const Config& changed) {
   }
 }
 
-/// What a plan is asked: the least step time, or with a goal the least time to it.
-SearchRequest request_for(const Config& config, const ModelProfile& profile, const DataSet& data, const AutoGoal* goal) {
+/// The search request: the least step time, or with a goal the least time to it.
+SearchRequest request_for(const Config& config, const ModelProfile& profile, const DataSet& data, const KnownBefore& known,
+                          const AutoGoal* goal, int num_runners_up) {
   SearchRequest request = measured_request(config, profile);
+  request.problem.intervals = kept_intervals(known.calibration_file, profile);
+  request.num_runners_up = num_runners_up;
+  request.search_seconds = 5;
   if (!goal) return request;
   request.objective = Objective::kTimeToGoal;
   request.steps_curve = goal->curve.useful_points();
@@ -137,7 +141,7 @@ SearchRequest request_for(const Config& config, const ModelProfile& profile, con
   return request;
 }
 
-/// The best that the configuration does not refuse first, then those of other machines and the runners-up, by forecast.
+/// All plans that the configuration accepts, of all machines, best forecast first.
 std::vector<Choice> candidates(const Config& config, const MachineAnswer& found, const AutoGoal* goal) {
   std::vector<Choice> all = {{found.request, found.answer.best}};
   for (const RankedPlan& plan : found.answer.runners_up) all.push_back({found.request, plan});
@@ -154,7 +158,7 @@ std::vector<Choice> candidates(const Config& config, const MachineAnswer& found,
   return all;
 }
 
-/// The table of workers, and what is said of it.
+/// The table of workers with the sentences about it.
 TimeToGoal time_to_goal(const MachineAnswer& found, const RankedPlan& chosen, const AutoGoal& goal) {
   TimeToGoal out = goal_of_machines(found, goal.curve.all_points(), kPlainSeconds, nullptr, nullptr);
   out.chosen = chosen;
@@ -185,11 +189,11 @@ AutoLayout finish(const Config& config, const MachineAnswer& found, const Choice
   if (chosen.plan.candidate.layout.num_ranks() <= found.request.problem.cluster.num_devices())
     for (std::string& sentence : sentences_of_larger(found)) out.sentences.push_back(std::move(sentence));
   if (out.config.inject != config.inject)
-    out.sentences.push_back(concat(name_settings("--inject "), config.inject, ": faults of ranks that are not started fall away"));
+    out.sentences.push_back(concat(name_settings("--inject "), config.inject, ": faults for ranks that are not started are ignored"));
   return out;
 }
 
-/// What is measured here are layers on the CPU.
+/// Only layers on the CPU can be measured.
 void check_measurable(const Config& config) {
   if (parse_devices(config.device).all_cpu()) return;
   fail(ErrorCode::kBadInput, name_settings("--layout auto with --device "), config.device,
@@ -197,7 +201,7 @@ void check_measurable(const Config& config) {
                      "hosts may have devices of several kinds"));
 }
 
-/// What is sure.
+/// Data parallelism, where nothing better is known.
 AutoLayout plain(const Config& config, const AutoGoal* goal, const std::string& why) {
   AutoLayout out{.config = config, .plan = {}, .problem = {}, .sentences = {}};
   out.config.layout = "dp";
@@ -205,6 +209,15 @@ AutoLayout plain(const Config& config, const AutoGoal* goal, const std::string& 
   out.sentences.push_back(why + ": data parallelism over all workers is taken" +
                           (goal ? concat(", with a batch of ", config.global_batch, ", the largest up to the flat point") : ""));
   return out;
+}
+
+/// The choice that won its trials, or the best forecast where none were run; adds the sentence on the trials.
+const Choice& winner_or_first(const std::vector<Choice>& choices, const std::vector<Choice>& close, const std::vector<double>& seconds,
+                              std::vector<std::string>& sentences) {
+  if (seconds.empty()) return close.empty() ? choices.front() : close.front();
+  const Winner won = winner_of(close, seconds);
+  sentences.push_back(won.sentence);
+  return close[won.index];
 }
 
 std::string machines_sentence(const MachineAnswer& found) {
@@ -229,7 +242,7 @@ std::vector<int> numbers_of_workers(int most) {
 SearchRequest measured_request(const Config& config, const ModelProfile& profile) {
   SearchRequest request;
   request.problem.profile = profile;
-  if (config.memory_limit > 0)  // It is about tensors, which is what train holds it against.
+  if (config.memory_limit > 0)  // --memory-limit counts tensors only.
     for (Cluster& machine : request.problem.profile.measured_on)
       for (DeviceKind& device : machine.devices) device.reserved_bytes = 0;
   request.problem.global_batch = config.global_batch;
@@ -260,11 +273,7 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
     return plain(config, goal, "the model's layers could not be measured one by one (the line above says why)");
   }
   const double measured = steady_seconds(), seconds = known.profile ? known.measured_seconds : measured - start;
-  SearchRequest request = request_for(config, profile, data, goal);
-  request.problem.intervals = kept_intervals(known.calibration_file, profile);
-  request.num_runners_up = 12;
-  request.search_seconds = 5;
-  const MachineAnswer found = search_machines(request, most, nullptr, nullptr);
+  const MachineAnswer found = search_machines(request_for(config, profile, data, known, goal, 12), most, nullptr, nullptr);
   std::vector<Choice> choices = candidates(config, found, goal);
   std::vector<std::string> sentences = {concat(seconds == 0 ? "measured before" : "measured in " + human_seconds(seconds), ", planned in ",
                                                human_seconds(steady_seconds() - measured), "; ", machines_sentence(found))};
@@ -273,10 +282,9 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
     out.sentences.insert(out.sentences.begin(), sentences.begin(), sentences.end());
     return out;
   }
-  std::vector<Choice> close = worth_trying(choices);
-  size_t winner = 0;
+  std::vector<Choice> close = plans_to_try(choices);
+  std::vector<double> tried;
   if (close.size() > 1) {
-    std::vector<double> tried;
     const auto try_out = [&](const Choice& one) {
       tried.push_back(tried_seconds(with_plan(config, one.request.problem.profile, one.plan, goal), data));
     };
@@ -285,26 +293,23 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
       close.push_back(*other);
       try_out(close.back());
     }
-    const Winner won = winner_of(close, tried);
-    winner = won.index;
-    sentences.push_back(won.sentence);
   }
-  const Choice& chosen = close.empty() ? choices.front() : close[winner];
+  const Choice& chosen = winner_or_first(choices, close, tried, sentences);
   const int ranks = layout_of(profile, chosen.plan).num_ranks();
-  sentences.push_back(concat("layout ", text_of(chosen), ", ", ranks, " of ", most, most == 1 ? " worker" : " workers",
+  sentences.push_back(concat("layout ", layout_text(chosen), ", ", ranks, " of ", most, most == 1 ? " worker" : " workers",
                              ranks < most ? ": more are not faster" : ""));
   return finish(config, found, chosen, goal, std::move(sentences));
 }
 
 namespace {
 
-/// What rank 0 tells the others of a choice.
-Json wire_of(const Config& config) {
+/// What rank 0 sends the others about a choice.
+Json choice_to_json(const Config& config) {
   return Json{
       {"layout", config.layout}, {"accumulate", config.accumulate}, {"precision", config.precision}, {"global_batch", config.global_batch}};
 }
 
-Config with_wire(const Config& config, const Json& wire, const World& world, const AutoGoal* goal) {
+Config with_choice(const Config& config, const Json& wire, const World& world, const AutoGoal* goal) {
   Config out = config;
   out.global_batch = wire.at("global_batch").get<int64_t>();
   if (goal) out = goal->settle(out, parse_layout(wire.at("layout").get<std::string>(), world.size));
@@ -314,8 +319,8 @@ Config with_wire(const Config& config, const Json& wire, const World& world, con
   return out;
 }
 
-/// What rank 0 does, told to all: its answer, or its Error there too.
-Json from_first(const World& world, Group& group, const char* what, const std::function<Json()>& make) {
+/// Runs `make` on rank 0 and returns its answer, or throws its Error, on all ranks.
+Json from_rank_zero(const World& world, Group& group, const char* what, const std::function<Json()>& make) {
   std::string answer;
   if (world.rank == 0) {
     try {
@@ -324,13 +329,13 @@ Json from_first(const World& world, Group& group, const char* what, const std::f
       answer = Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}}.dump();
     }
   }
-  Json told = Json::parse(group.all_gather_text(answer, what).front());
-  if (told.is_object() && told.contains("error"))
-    throw Error(static_cast<ErrorCode>(told["code"].get<int>()), told["error"].get<std::string>());
-  return told;
+  Json reply = Json::parse(group.all_gather_text(answer, what).front());
+  if (reply.is_object() && reply.contains("error"))
+    throw Error(static_cast<ErrorCode>(reply["code"].get<int>()), reply["error"].get<std::string>());
+  return reply;
 }
 
-/// Rank 0's plans of all ranks, best first, and what is to be said of those of fewer.
+/// Rank 0's plans for all ranks, best first, and sentences about those for fewer.
 struct Planned {
   MachineAnswer found;
   std::vector<Choice> of_all;
@@ -339,10 +344,7 @@ struct Planned {
 
 Planned plans_of_all_ranks(const Config& config, const ModelProfile& profile, const DataSet& data, int num_ranks, const KnownBefore& known,
                            const AutoGoal* goal) {
-  SearchRequest request = request_for(config, profile, data, goal);
-  request.problem.intervals = kept_intervals(known.calibration_file, profile);
-  request.num_runners_up = 20;
-  request.search_seconds = 5;
+  SearchRequest request = request_for(config, profile, data, known, goal, 20);
   Planned out{.found = search_machines(request, num_ranks, nullptr, nullptr)};
   out.of_all = candidates(config, out.found, goal);
   if (!out.of_all.empty()) {
@@ -350,10 +352,11 @@ Planned plans_of_all_ranks(const Config& config, const ModelProfile& profile, co
     const int fewest = layout_of(profile, best.plan).num_ranks();
     if (fewest < num_ranks)
       out.sentences.push_back(concat(fewest, fewest == 1 ? " rank" : " ranks", " would be faster than the ", num_ranks,
-                                     " that were started: ", human_seconds(best.plan.forecast.step_seconds), " a step, ", text_of(best)));
+                                     " that were started: ", human_seconds(best.plan.forecast.step_seconds), " a step, ",
+                                     layout_text(best)));
   }
   std::erase_if(out.of_all, [&](const Choice& one) { return layout_of(profile, one.plan).num_ranks() != num_ranks; });
-  if (out.of_all.empty()) {  // Of all ranks only.
+  if (out.of_all.empty()) {  // Search again for all ranks only.
     request.fixed["dp"] = std::to_string(num_ranks), request.fixed["pp"] = request.fixed["tp"] = "1";
     out.of_all = candidates(config, search_machines(request, num_ranks, nullptr, nullptr), goal);
   }
@@ -371,32 +374,26 @@ AutoLayout choose_layout_together(const Config& config, const DataSet& data, con
       known.profile ? *known.profile : measure_model_together(config, data, {.precisions = {config.precision}}, group);
   Planned planned;  // Rank 0's.
   std::vector<Choice> close;
-  const Json trials = from_first(world, group, "layouts to try", [&] {
+  const Json trials = from_rank_zero(world, group, "layouts to try", [&] {
     planned = plans_of_all_ranks(config, profile, data, world.size, known, goal);
-    close = worth_trying(planned.of_all);
+    close = plans_to_try(planned.of_all);
     Json out = Json::array();
-    for (const Choice& one : close) out.push_back(wire_of(with_plan(config, profile, one.plan, goal)));
+    for (const Choice& one : close) out.push_back(choice_to_json(with_plan(config, profile, one.plan, goal)));
     return out;
   });
   std::vector<double> tried;
   if (trials.size() > 1)
-    for (const Json& trial : trials) tried.push_back(tried_seconds_together(with_wire(config, trial, world, goal), data, world, group));
-  const Json chosen = from_first(world, group, "the layout", [&] {
-    size_t winner = 0;
-    if (!tried.empty()) {
-      const Winner won = winner_of(close, tried);
-      winner = won.index;
-      planned.sentences.push_back(won.sentence);
-    }
-    const Choice& choice = close.empty() ? planned.of_all.front() : close[winner];
-    planned.sentences.push_back(concat("layout ", text_of(choice), ", forecast ", human_seconds(choice.plan.forecast.step_seconds)));
+    for (const Json& trial : trials) tried.push_back(tried_seconds_together(with_choice(config, trial, world, goal), data, world, group));
+  const Json chosen = from_rank_zero(world, group, "the layout", [&] {
+    const Choice& choice = winner_or_first(planned.of_all, close, tried, planned.sentences);
+    planned.sentences.push_back(concat("layout ", layout_text(choice), ", forecast ", human_seconds(choice.plan.forecast.step_seconds)));
     const AutoLayout done = finish(config, planned.found, choice, goal, planned.sentences);
-    Json out = wire_of(done.config);
+    Json out = choice_to_json(done.config);
     out["plan"] = done.plan;
     out["sentences"] = done.sentences;
     return out;
   });
-  return {.config = with_wire(config, chosen, world, goal),
+  return {.config = with_choice(config, chosen, world, goal),
           .plan = chosen["plan"],
           .sentences = chosen["sentences"].get<std::vector<std::string>>()};
 }

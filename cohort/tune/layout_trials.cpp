@@ -1,10 +1,10 @@
-// Steps of a trial are those of the training that it is a trial of, with other numbers of them, no checkpoints and no goal; weights and
-// data begin anew afterwards.
+// A trial runs a few steps of the training itself, without checkpoints and goal; weights and data start anew afterwards.
 #include "cohort/tune/layout_trials.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
@@ -14,7 +14,6 @@
 #include "cohort/job/specs/devices.h"
 #include "cohort/job/specs/injected_faults.h"
 #include "cohort/plan/explain.h"
-#include "cohort/plan/trial_choice.h"
 #include "cohort/run/train_job.h"
 #include "cohort/train/train_result.h"
 #include "cohort/world/launch.h"
@@ -23,7 +22,8 @@ namespace cohort {
 namespace {
 
 constexpr int kMostTrials = 3, kTrialSteps = 12;
-constexpr double kWorthTrying = 1.15;  // Times the best forecast: beyond, overlapping intervals say more of the machine than of the plans.
+constexpr double kWorthTrying =
+    1.15;  // Factor of the best forecast; intervals that overlap beyond it are wide because the machine is noisy.
 constexpr double kMostTrialSeconds = 20;
 
 Config for_trial(const Config& config, int num_ranks) {
@@ -35,7 +35,7 @@ Config for_trial(const Config& config, int num_ranks) {
   return trial;
 }
 
-/// Steps to the goal, or 1 where the step is the objective, times the seconds that a step was measured to take.
+/// Measured seconds of a step, times the steps to the goal where that is the objective.
 std::vector<double> measured_objectives(const std::vector<Choice>& tried, const std::vector<double>& seconds) {
   std::vector<double> out;
   for (size_t i = 0; i < tried.size(); ++i) out.push_back(seconds[i] * tried[i].plan.objective / tried[i].plan.forecast.step_seconds);
@@ -58,7 +58,7 @@ Config with_plan(const Config& config, const ModelProfile& profile, const Ranked
     out = goal->settle(out, layout);
   }
   if (out.workers > 0 || layout.num_ranks() > 1) out.workers = layout.num_ranks();
-  out.device = first_devices_of(out.device, layout.num_ranks());  // Fewer ranks than were asked for may have won.
+  out.device = first_devices_of(out.device, layout.num_ranks());  // The plan may use fewer ranks than requested.
   out.inject = selected_faults(out.inject, layout.num_ranks(), false);
   if (layout.accumulate > 0) out.accumulate = layout.accumulate;
   if (!layout.precision.empty()) out.precision = layout.precision;
@@ -68,7 +68,7 @@ Config with_plan(const Config& config, const ModelProfile& profile, const Ranked
   return out;
 }
 
-std::string text_of(const Choice& one) {
+std::string layout_text(const Choice& one) {
   Layout layout = layout_of(one.request.problem.profile, one.plan);
   layout.precision.clear();
   if (layout.shares == "equal") layout.shares.clear();
@@ -111,7 +111,7 @@ double tried_seconds_together(const Config& config, const DataSet& data, const W
   return seconds;
 }
 
-std::vector<Choice> worth_trying(const std::vector<Choice>& choices) {
+std::vector<Choice> plans_to_try(const std::vector<Choice>& choices) {
   std::vector<Choice> near, close;
   if (choices.empty()) return close;
   const double high = std::min(choices.front().plan.high, kWorthTrying * choices.front().plan.objective);
@@ -138,7 +138,7 @@ const Choice* other_number_of_workers(const std::vector<Choice>& choices, const 
 Winner winner_of(const std::vector<Choice>& tried, const std::vector<double>& seconds) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < tried.size(); ++i)
-    parts.push_back(concat(text_of(tried[i]), " ", std::isfinite(seconds[i]) ? human_seconds(seconds[i]) : std::string("failed"),
+    parts.push_back(concat(layout_text(tried[i]), " ", std::isfinite(seconds[i]) ? human_seconds(seconds[i]) : std::string("failed"),
                            " (forecast ", human_seconds(tried[i].plan.forecast.step_seconds), ")"));
   const std::vector<double> costs = measured_objectives(tried, seconds);
   Winner out{.index = winner_of_trials(plans_of(tried), costs)};
@@ -147,6 +147,80 @@ Winner winner_of(const std::vector<Choice>& tried, const std::vector<double>& se
     parts.back() += concat("; within ", 100 * kNoiseFloor, " %, where two measurements of one layout may differ, the simplest is taken");
   out.sentence = concat("too close to tell by forecast, so each ran ", kTrialSteps, " steps: ", join(parts, "; "));
   return out;
+}
+
+// Choice of the trials. They are few and short, so they go to plans that can differ by more than the noise of a trial:
+//
+//   1. Plans that differ only in recompute, accumulation, micro-batches or the cut are of one kind; one of each kind is tried.
+//   2. Among measured costs within kNoiseFloor of the least the simplest plan wins.
+//   3. Differences of forecasts below kSame do not count: with_round_accumulate() prefers 4 to 5.
+//
+// Cost: two forecasts per plan. reasons_of() uses the same definition of a tie.
+
+namespace {
+
+constexpr double kSame = 1.01;
+
+bool is_round(int pieces) { return (pieces & (pieces - 1)) == 0; }
+
+auto complexity(const RankedPlan& plan) {
+  const Layout& layout = plan.candidate.layout;
+  const std::vector<bool>& again = plan.candidate.recompute;
+  const int accumulate = std::max(1, layout.accumulate);
+  return std::tuple(layout.num_ranks(), std::count(again.begin(), again.end(), true) > 0, layout.compress != "none", accumulate > 1,
+                    !is_round(accumulate), layout.is_model_parallel(), layout.zero);
+}
+
+auto kind(const RankedPlan& plan) {
+  const Layout& layout = plan.candidate.layout;
+  return std::tuple(layout.dp, layout.pp, layout.tp, layout.zero, layout.pp > 1 ? layout.schedule : "", layout.precision, layout.compress,
+                    layout.shares, layout.order, plan.global_batch);
+}
+
+}  // namespace
+
+bool is_simpler(const RankedPlan& a, const RankedPlan& b) { return complexity(a) < complexity(b); }
+
+RankedPlan with_round_accumulate(const PlanProblem& asked, RankedPlan plan) {
+  const int now = plan.candidate.layout.accumulate;
+  if (now < 2 || is_round(now)) return plan;
+  PlanProblem problem = asked;
+  problem.global_batch = plan.global_batch;
+  int below = 1;
+  while (2 * below < now) below *= 2;
+  for (const int accumulate : {below, 2 * below}) {
+    RankedPlan round = plan;
+    round.candidate.layout.accumulate = accumulate;
+    const Layout& layout = round.candidate.layout;
+    if (int64_t{layout.dp} * accumulate * layout.microbatches > plan.global_batch) continue;
+    round.forecast = forecast_step(problem, round.candidate);
+    const double times = round.forecast.step_seconds / plan.forecast.step_seconds;
+    if (!round.forecast.fits || times > kSame) continue;
+    round.objective *= times, round.low *= times, round.high *= times;
+    return round;
+  }
+  return plan;
+}
+
+std::vector<size_t> different_plans(const std::vector<const RankedPlan*>& plans, size_t most) {
+  std::vector<size_t> out;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const auto same = std::find_if(out.begin(), out.end(), [&](size_t chosen) { return kind(*plans[chosen]) == kind(*plans[i]); });
+    if (same == out.end()) out.push_back(i);
+    else if (plans[i]->objective <= kSame * plans[*same]->objective && is_simpler(*plans[i], *plans[*same])) *same = i;
+  }
+  out.resize(std::min(out.size(), most));
+  return out;
+}
+
+size_t winner_of_trials(const std::vector<const RankedPlan*>& plans, const std::vector<double>& costs) {
+  const double least = *std::min_element(costs.begin(), costs.end());
+  size_t winner = static_cast<size_t>(std::min_element(costs.begin(), costs.end()) - costs.begin());
+  for (size_t i = 0; i < plans.size(); ++i)
+    if (costs[i] <= (1 + kNoiseFloor) * least && costs[i] < std::numeric_limits<double>::infinity() &&
+        is_simpler(*plans[i], *plans[winner]))
+      winner = i;
+  return winner;
 }
 
 }  // namespace cohort

@@ -41,7 +41,7 @@ Json measure_in_ranks(int num_ranks, const std::string& backend, const std::func
     return 0;
   });
   if (code == static_cast<int>(ErrorCode::kInterrupted)) fail(ErrorCode::kInterrupted, "interrupted while this machine was measured");
-  if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // The launcher has said which rank ended, and how.
+  if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // The launcher has reported the failed rank.
   return Json::parse(answer.read());
 }
 
@@ -49,7 +49,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What keeps this rank's processor busy; a receive waits.
+/// Whether the action computes; a receive waits.
 bool is_work(const Action& action) { return action.kind != ActionKind::kReceiveForward && action.kind != ActionKind::kReceiveBackward; }
 
 Json to_json(const TimedAction& timed) {
@@ -125,8 +125,8 @@ PipelineMeter::Result PipelineMeter::result() {
 
 // The machine that a model is measured on, by all ranks at once.
 //
-//   links       all-reduce, reduce-scatter and all-gather at 4 KiB and 4 MiB, the median of nine after two, which gives latency and rate as
-//               exchange_seconds() has them; a hand-over likewise
+//   links       all-reduce, reduce-scatter and all-gather at 4 KiB and 4 MiB, the median of nine after two, for the latency and rate of
+//               exchange_seconds(); a transfer likewise
 //   memory      the rate of w += g, three arrays of 16 MiB
 //   rates       a product of two matrices of 512 x 512 in each precision
 //
@@ -149,7 +149,7 @@ double exchange_time(Group& group, const std::function<void()>& call) {
   return median(times);
 }
 
-/// Latency and rate of what takes `latency_times` x latency + `byte_times` x bytes / rate.
+/// Latency and rate of an exchange that takes `latency_times` x latency + `byte_times` x bytes / rate.
 Link link_of(double small, double large, double latency_times, double byte_times) {
   Link link;
   const double a_byte = std::max(1e-12, (large - small) / static_cast<double>(kLargeBytes - kSmallBytes));
@@ -202,7 +202,7 @@ Cluster measure_machine(Group& group, const MachineToMeasure& what) {
   Cluster cluster;
   cluster.name = concat("this machine, ", group.size(), group.size() == 1 ? " worker" : " workers");
   cluster.source = "measured by cohort";
-  // Of the first forecasts that were held against trainings (bench/forecast_layouts.py) 90 % were off by less than a quarter.
+  // 90 % of the forecasts that bench/forecast_layouts.py compared with trainings were off by less than a quarter.
   cluster.forecast_low = 0.8, cluster.forecast_high = 1.25;
   cluster.inside = cluster.across = measure_links(group);
   cluster.shared_memory = group.backend_name() == "shm";
@@ -212,7 +212,7 @@ Cluster measure_machine(Group& group, const MachineToMeasure& what) {
   device.source =
       concat(at::get_num_threads(), at::get_num_threads() == 1 ? " thread" : " threads", " beside ", group.size() - 1, " other ranks");
   device.memory_bytes = available_memory_bytes() / group.size();
-  device.allocator_overhead = 0.03;  // Small blocks that no layer explains; bench/ladder.py holds forecasts against --memory-limit.
+  device.allocator_overhead = 0.03;  // Small allocations outside of layers; from bench/ladder.py.
   device.reserved_bytes = std::min(what.reserved_bytes, device.memory_bytes / 2);
   at::Tensor weights = at::zeros({kLargeBytes}, at::kFloat), gradients = at::ones({kLargeBytes}, at::kFloat);
   device.memory_bytes_per_second = 3.0 * 4 * kLargeBytes / exchange_time(group, [&] { weights.add_(gradients, -0.1); });
@@ -225,12 +225,12 @@ Cluster measure_machine(Group& group, const MachineToMeasure& what) {
   return cluster;
 }
 
-// Ranks are taken from the fastest on; each joins the class before it unless it is slower than that class's fastest rank, round by round.
-// So ranks of one class are within kSlower of one another, and noise, which hits now one rank and now another, makes no class.
+// Speed classes: ranks are sorted from the fastest; each joins the previous class unless it is slower than its fastest rank in most rounds.
+// So ranks of a class are within kSlower of each other, and noise, which hits different ranks in different rounds, makes no class.
 
 namespace {
 
-/// Of rank to rank, a number a size and round.
+/// Ratios of the seconds of two ranks, for each size and round.
 std::vector<double> ratios(const std::vector<std::vector<double>>& of, const std::vector<std::vector<double>>& to) {
   std::vector<double> out;
   for (size_t size = 0; size < of.size(); ++size)
@@ -252,7 +252,7 @@ SpeedClasses::SpeedClasses(const std::vector<std::vector<std::vector<double>>>& 
   std::vector<size_t> order(seconds.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return slower_than_first[a] < slower_than_first[b]; });
-  std::vector<size_t> fastest_of;  // Of each class, from the fastest on.
+  std::vector<size_t> fastest_of;  // The fastest rank of each class, fastest class first.
   std::vector<int> found(seconds.size());
   for (const size_t rank : order) {
     if (fastest_of.empty() || is_slower(ratios(seconds[rank], seconds[fastest_of.back()]))) fastest_of.push_back(rank);
@@ -272,7 +272,7 @@ SpeedClasses::SpeedClasses(const std::vector<std::vector<std::vector<double>>>& 
 
 namespace {
 
-void say_speed(DeviceKind& device, double times_slower) {
+void append_speed(DeviceKind& device, double times_slower) {
   if (times_slower > SpeedClasses::kSlower)
     device.source += concat("; takes ", std::round(10 * times_slower) / 10, " times as long as the fastest rank");
 }
@@ -296,12 +296,12 @@ void divide_by_speed(ModelProfile& profile, const std::vector<std::vector<double
   }
   Cluster& machine = profile.measured_on.front();
   const std::string name = machine.devices.front().name;
-  if (speeds.num_classes() > 1) say_speed(machine.devices.front(), speeds.times_slower(0));
+  if (speeds.num_classes() > 1) append_speed(machine.devices.front(), speeds.times_slower(0));
   for (int one = 1; one < speeds.num_classes(); ++one) {
     ModelProfile other = model_profile_from_json(Json::parse(others[static_cast<size_t>(speeds.rank_of(one))]), "what a rank measured");
     DeviceKind device = std::move(other.measured_on.front().devices.front());
     device.name = concat(name, "-speed-", one + 1);
-    say_speed(device, speeds.times_slower(one));
+    append_speed(device, speeds.times_slower(one));
     for (ProfilePoint& point : other.points) {
       point.device = device.name;
       profile.points.push_back(std::move(point));

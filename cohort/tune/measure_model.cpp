@@ -1,17 +1,17 @@
 // The measurement behind `cohort plan` without --cluster, and behind --layout auto.
 //
-// For each number of workers that many ranks measure the same thing at the same time, between barriers, for ranks that compute side by
-// side share caches, memory and the processor's heat, as they do in training. A rank has the threads that a rank of `train` has.
+// For each number of workers, that many ranks measure concurrently, between barriers, because concurrent ranks share caches, memory and
+// heat as in training. A rank has as many threads as a rank of `train`.
 //
 //   1. Micro-batch sizes: the global batch, its share for each worker, and quarters of the least down to 1.
 //   2. A size is measured in kRounds rounds: in each the layers one by one (profile_layers.cpp), then the whole model's forward and
 //      backward at once. A layer's cost is the median of the rounds, its interval their 5th to 95th percentile as shares of it.
-//   3. The whole takes longer than its layers, or shorter: autograd's own cost, caches that the layer before has filled. All layers of a
-//      size are scaled by the ratio of the two medians. Reading a batch is added to the first layer.
+//   3. The whole model differs from the sum of its layers (autograd, warm caches), so all layers of a size are scaled by the ratio of the
+//      medians. Reading a batch is added to the first layer.
 //   4. Under tp the layers are divided (tensor/shard_graph.h) and measured with their exchanges inside, in lockstep.
-//   5. The machine (measure_machine.h); and what a process has resident beside its tensors: its peak after its share of the batch has gone
-//      through the model, less what a forecast counts of that.
-//   6. Where plans may compress gradients: the seconds to make and read what each compression sends (run_advice.h).
+//   5. The machine (measure_machine.h), and the resident bytes besides tensors: the peak after a share of the batch went through the model,
+//      less the forecast of that.
+//   6. Where plans may compress gradients: the seconds of each compression (run_advice.h).
 //   7. Ranks that are not equally fast (measure_machine.h; --inject slow makes some) become kinds of device with points of their own.
 //
 // Cost: for each number of workers and precision about kRounds x 4 steps at each size; seconds for models whose step is below 0.1 s.
@@ -53,8 +53,8 @@ namespace cohort {
 namespace {
 
 constexpr int kRounds = 4;
-constexpr int64_t kBytesOfRun = 8 << 20;  // Made resident by evaluation, checkpoints, metrics and report; bench/forecast_layouts.py.
-constexpr double kRoundSeconds = 0.1;     // A size whose round takes longer gets three of them.
+constexpr int64_t kBytesOfRun = 8 << 20;  // For evaluation, checkpoints, metrics and report; from bench/forecast_layouts.py.
+constexpr double kRoundSeconds = 0.1;     // Sizes with longer rounds get three rounds.
 
 struct Round {
   Profile layers;
@@ -91,7 +91,7 @@ class ModelMeter {
       if (&precision == &options_.precisions.front())
         reserved_bytes_ = std::max(reserved_bytes_, share_peak_bytes - tensor_bytes_of_share(profile));
     }
-    for (int degree = 2; options_.divides_layers && degree <= group_.size(); degree *= 2)
+    for (int degree = 2; degree <= group_.size(); degree *= 2)
       if (group_.size() % degree == 0) measure_divided(degree, profile);
     if (options_.times_compression && group_.size() > 1) measure_codings(*model, profile);
     show("exchanges");
@@ -105,25 +105,25 @@ class ModelMeter {
  private:
   std::shared_ptr<LayerGraph> build() const { return initial_model(config_, data_.train->shape()).model; }
 
-  /// What a rank has resident that no tensor of the model explains, libraries that a first step brings in among it.
+  /// Resident bytes of a rank that no tensor of the model explains, including libraries loaded by the first step.
   int64_t bytes_besides_tensors(LayerGraph& model) const {
     measure_whole(model, Precision::kFp32, 1);
     int64_t weights = 0;
     for (const at::Tensor& parameter : model.parameters()) weights += static_cast<int64_t>(parameter.nbytes());
-    return std::max<int64_t>(0, peak_memory_bytes() - 2 * weights);  // Their gradients are as large.
+    return std::max<int64_t>(0, peak_memory_bytes() - 2 * weights);  // Weights and gradients.
   }
 
   int64_t share() const {
     return std::max<int64_t>(1, std::min<int64_t>(config_.global_batch, data_.train->num_samples()) / group_.size());
   }
 
-  /// Once a rank's share of the batch has gone through the model: kernels and scratch of that size came with it.
+  /// Peak bytes after a rank's share of the batch went through the model, including kernels and scratch of that size.
   int64_t peak_of_share(LayerGraph& model) const {
     measure_whole(model, parse_precision(options_.precisions.front()), share());
     return peak_memory_bytes();
   }
 
-  /// What a forecast counts of it.
+  /// The part of peak_of_share() that a forecast accounts for.
   int64_t tensor_bytes_of_share(const ModelProfile& profile) const {
     Cluster alone;
     alone.devices = {{.name = device_, .memory_bytes = available_memory_bytes()}};
@@ -239,7 +239,7 @@ class ModelMeter {
     return out;
   }
 
-  /// As a rank with --inject slow would take: the numbers alone, or measuring would take as long.
+  /// Multiplies the times by the factor of --inject slow, instead of measuring at that speed.
   void slow_down(Round& round) const {
     round.whole_seconds *= slow_factor_, round.read_seconds *= slow_factor_;
     for (LayerProfile& layer : round.layers.layers)
@@ -252,10 +252,7 @@ class ModelMeter {
     ProfilePoint point{.device = device_, .precision = precision, .tp = tp, .micro_batch = size, .layers = {}};
     std::vector<double> sums, wholes, reads;
     for (const Round& round : rounds) {
-      double sum = 0;
-      for (const LayerProfile& layer : round.layers.layers)
-        sum += layer.forward_seconds + layer.backward_input_seconds + layer.backward_weight_seconds;
-      sums.push_back(sum), wholes.push_back(round.whole_seconds), reads.push_back(round.read_seconds);
+      sums.push_back(round.layers.seconds()), wholes.push_back(round.whole_seconds), reads.push_back(round.read_seconds);
     }
     const double ratio = median(sums) > 0 ? median(wholes) / median(sums) : 1;
     for (size_t i = 0; i < rounds.front().layers.layers.size(); ++i) {
@@ -271,14 +268,14 @@ class ModelMeter {
       cost.stash_bytes = rounds.front().layers.layers[i].stash_bytes;
       cost.output_bytes = rounds.front().layers.layers[i].output_bytes;
       cost.working_bytes = rounds.front().layers.layers[i].working_bytes;
-      // The whole varies as its layers do together; one layer alone, of microseconds, says little of that.
+      // The interval is that of the whole model, because single layers of microseconds are too noisy.
       const auto [least, most] = std::minmax_element(wholes.begin(), wholes.end());
       cost.low = std::min(1.0, *least / median(wholes)), cost.high = std::max(1.0, *most / median(wholes));
     }
     return point;
   }
 
-  /// By all ranks at once, as in a step.
+  /// Measured by all ranks at once, as in a step.
   void measure_codings(const LayerGraph& model, ModelProfile& profile) const {
     show("compression");
     std::vector<std::vector<int64_t>> shapes;
@@ -306,7 +303,7 @@ class ModelMeter {
   Group& group_;
   std::string device_;
   double slow_factor_;
-  std::vector<std::vector<double>> whole_seconds_;  // Of this rank, by size and round.
+  std::vector<std::vector<double>> whole_seconds_;  // Of this rank, indexed by size and round.
   int64_t reserved_bytes_ = 0;
 };
 
@@ -332,7 +329,7 @@ ModelProfile measure_model(const Config& config, const DataSet& data, const Meas
     const Json json = measure_in_ranks(workers, config.backend, [&](const World& world, Group& group) {
       use_compute_threads(config.threads > 0 ? config.threads : cores_of_rank(world));
       ModelProfile profile = ModelMeter(config, data, options, group).run();
-      // One worker is trained by the process itself, which has more of its libraries resident than a fork of it.
+      // One worker trains in this process, which has more libraries resident than a fork of it.
       if (workers == 1)
         profile.measured_on.front().devices.front().reserved_bytes += std::max<int64_t>(0, resident_here - resident_file_bytes());
       return to_json(profile);

@@ -1,5 +1,5 @@
 #pragma once
-// What a model costs on this machine, and what the machine is: the profile and the clusters that a plan is made from.
+// Measures a model on this machine: the profile and the clusters that a plan is made from.
 
 #include <string>
 #include <vector>
@@ -13,9 +13,8 @@ namespace cohort {
 
 struct MeasureModelOptions {
   std::vector<std::string> precisions = {"fp32"};
-  std::vector<int> workers = {1};  ///< Numbers of ranks side by side, each measured by itself: a rank has its share of the cores.
-  bool divides_layers = true;      ///< Under tp too, for powers of two that divide a number of workers.
-  bool times_compression = false;  ///< Of the model's gradients too, for plans that may compress them.
+  std::vector<int> workers = {1};  ///< Numbers of concurrent ranks, measured one number at a time; a rank has its share of the cores.
+  bool times_compression = false;  ///< Also time compression of the model's gradients, for plans that may compress.
   bool shows_progress = false;     ///< A line on stderr that is redrawn.
 };
 
@@ -25,8 +24,8 @@ struct MeasureModelOptions {
 /// stderr.
 ModelProfile measure_model(const Config& config, const DataSet& data, const MeasureModelOptions& options);
 
-/// The same by the ranks of a job that a launcher started, for their number alone. Collective; rank 0 gets the profile, the others one
-/// without points.
+/// measure_model() by the existing ranks of a job, for their number only. Collective; rank 0 gets the profile, the others one without
+/// points.
 ModelProfile measure_model_together(const Config& config, const DataSet& data, const MeasureModelOptions& options, Group& group);
 
 }  // namespace cohort

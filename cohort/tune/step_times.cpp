@@ -1,7 +1,6 @@
-// How: the ranks of one number of workers are forked, train every batch size for a while by the trainer's own path (loader, strategy,
-// exchange; training_step.h) and end; numbers of workers take turns, kRounds times, so that what else runs on the machine meets all of
-// them. The steps of all rounds together give median and quartiles. A step's time is rank 0's, the wait for data included, as `train`
-// prints it.
+// Measures step times: forked ranks train every batch size for a while with the trainer's loader, strategy and step (training_step.h).
+// Numbers of workers take turns, kRounds times, so that other load on the machine affects all of them. The steps of all rounds give median
+// and quartiles. The time of a step is rank 0's, including the wait for data, as `train` prints it.
 #include "cohort/tune/step_times.h"
 
 #include <algorithm>
@@ -30,9 +29,9 @@ namespace {
 using study::StepTime;
 using study::StudySpec;
 
-constexpr int kRounds = 3, kWarmUpSteps = 3, kProbeSteps = 2, kLeastSteps = 4, kMostSteps = 2000;  // Steps: of a cell in one round.
+constexpr int kRounds = 3, kWarmUpSteps = 3, kProbeSteps = 2, kLeastSteps = 4, kMostSteps = 2000;  // Steps of a cell in one round.
 
-/// What `train` would be asked for. The numbers of the optimizer do not change what a step costs.
+/// The job of `train` for this cell. Hyperparameters of the optimizer do not change the cost of a step.
 Job job_of(const StudySpec& spec, int64_t batch_size, int num_workers) {
   Config config;
   config.model = spec.model;
@@ -77,13 +76,13 @@ class Cell {
   int64_t number_ = 0;
 };
 
-/// As the trainer refuses it: a rank would have nothing to do.
-bool leaves_nothing(const Config& config, const DataSet& data, const LayerGraph& model, const World& world) {
+/// Whether a rank would have no samples, which the trainer refuses.
+bool leaves_rank_without_samples(const Config& config, const DataSet& data, const LayerGraph& model, const World& world) {
   const int64_t batch = std::min(config.global_batch, data.train->num_samples());
   return share_of_rank(batch, world.size - 1, world.size, model.sample_granularity()).size() == 0;
 }
 
-/// On every rank: seconds of the steps of each batch size, in this round; none where it does not go round.
+/// Runs on every rank: seconds of the steps of each batch size in this round; empty where a rank would have no samples.
 Json measure_round(const StudySpec& spec, const DataSet& data, const std::vector<int64_t>& batch_sizes, double seconds, const World& world,
                    Group& group) {
   const std::shared_ptr<LayerGraph> model = build_trial_model(spec, data.train->shape(), spec.seed);
@@ -94,11 +93,11 @@ Json measure_round(const StudySpec& spec, const DataSet& data, const std::vector
   for (const int64_t batch_size : batch_sizes) {
     const Job job = job_of(spec, batch_size, world.size);
     measured.push_back(Json::array());
-    if (leaves_nothing(job.config, data, *model, world)) continue;
+    if (leaves_rank_without_samples(job.config, data, *model, world)) continue;
     Cell cell(job, data, *model, parallel);
     cell.run(kWarmUpSteps);
     const std::vector<double> probe = cell.run(kProbeSteps);
-    // All ranks must go on for as many steps: as the slowest of them would have it.
+    // All ranks run the same number of steps, that of the slowest.
     const std::vector<double> slowest = gather_numbers(group, *std::min_element(probe.begin(), probe.end()), "the ranks' step times");
     const double steps = seconds / *std::max_element(slowest.begin(), slowest.end());
     measured.back() = cell.run(static_cast<int>(std::clamp(steps, double{kLeastSteps}, double{kMostSteps})));

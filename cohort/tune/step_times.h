@@ -1,5 +1,5 @@
 #pragma once
-// Seconds of a data-parallel training step on this machine for each batch size and number of workers: what joins steps to a goal into time.
+// Seconds of a data-parallel training step on this machine for each batch size and number of workers, which turn steps to a goal into time.
 
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ struct StepTimesOptions {
   double cell_seconds = 1.5;   ///< For one batch size with one number of workers, at least 12 steps.
   double total_seconds = 120;  ///< Cells get less where all of them would take longer; 12 slow steps may still exceed it.
   std::string backend = "auto";
-  bool synthetic = false;  ///< The spec's stand-in in place of its data.
+  bool synthetic = false;  ///< Use the synthetic data of the spec instead of its data.
 };
 
 /// Every pair of `batch_sizes` and a number of workers that leaves each worker at least one sample; workers rise within batch sizes as

@@ -85,7 +85,7 @@ def test_what_no_layout_can_do_is_one_line_before_anything_is_measured():
         auto = [*base, "--layout", "auto"]
         for arguments, words in (([*auto, "--sync-batch-norm"], "has no batch norm layers"), ([*auto, "--outer-lr", 0.5], "--outer-lr 0.5 would do nothing here"),
                                  ([*auto, "--backend", "nccl"], "--backend nccl"), ([*auto, "--memory-limit", 1000], "one sample of the data is a tensor of 1024 bytes"),
-                                 ([*auto, "--calibration", folder / "garbage"], "no calibration file"), ([*auto, "--calibration", folder], "--calibration"),
+                                 ([*auto, "--calibration", folder / "garbage"], "invalid calibration file"), ([*auto, "--calibration", folder], "--calibration"),
                                  ([*base, "--profile", folder / "new.json", "--layout", "dp=2,sync=local:4"], "only sync=step is forecast"),
                                  ([*base, "--profile", folder / "new.json", "--outer-lr", 0.5], "would do nothing here"), (["train", "--model", "f\nc"], "f\\nc")):
             code, out, err = run(arguments)

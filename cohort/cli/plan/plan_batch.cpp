@@ -9,7 +9,7 @@
 #include "cohort/cli/options/train_line.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/tune/batch_finder.h"
+#include "cohort/tune/auto_batch.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {

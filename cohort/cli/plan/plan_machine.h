@@ -6,7 +6,7 @@
 
 #include "cohort/cli/options/verb.h"
 #include "cohort/data/source/source.h"
-#include "cohort/plan/search/search_machines.h"
+#include "cohort/plan/search/joint_search.h"
 
 namespace cohort {
 

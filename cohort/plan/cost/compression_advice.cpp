@@ -9,9 +9,9 @@
 namespace cohort {
 namespace {
 
-constexpr double kWorthwhile = 0.95;  // Of the step now: less gain than this is not worth any loss.
+constexpr double kWorthwhile = 0.95;  // Share of the step now; a smaller gain is not worth the loss.
 
-/// Whether it rounds every gradient a little, rather than leaving most of them for later steps.
+/// Whether it rounds every gradient slightly, instead of delaying most of them.
 bool is_mild(const std::string& compress) { return compress == "fp16" || compress == "bf16" || compress == "int8"; }
 
 std::string human_bits(double bytes_per_second) {
@@ -21,7 +21,7 @@ std::string human_bits(double bytes_per_second) {
   return concat(value < 9.95 ? std::round(value * 10) / 10 : std::round(value), giga ? " Gbit/s" : " Mbit/s");
 }
 
-/// Of a compression that is in use: beside the step without it, and beside what else there is.
+/// Compares a compression in use with none and with the others.
 std::string sentence_in_use(const StepMeasurement& step, const LinkEstimate& link, const std::vector<AdviceRecord::Row>& rows) {
   const double without = rows.front().predicted_step_seconds;
   const AdviceRecord::Row* best = nullptr;

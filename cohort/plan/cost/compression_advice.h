@@ -21,15 +21,15 @@ namespace cohort {
 
 struct StepMeasurement {
   double step_seconds = 0;
-  double exposed_seconds = 0;     ///< Of it: time that the step waited for the exchange of gradients.
-  std::string compress = "none";  ///< That it was measured with.
+  double exposed_seconds = 0;     ///< Part of the step spent waiting for the exchange of gradients.
+  std::string compress = "none";  ///< The compression during the measurement.
 };
 
 /// What one compression would cost a rank in each step.
 struct CompressionCost {
-  std::string compress;         ///< As for make_compressor().
+  std::string compress;         ///< A name of make_compressor().
   double compress_seconds = 0;  ///< To compress and decompress all gradients once.
-  ExchangeCost exchange;        ///< Of all buckets.
+  ExchangeCost exchange;        ///< All buckets.
 };
 
 /// `costs` begins with "none" and has the compression in use. Arithmetic only. Error(kBadInput) otherwise.

@@ -6,16 +6,14 @@
 //   ZeRO 0            an all-reduce of n in buckets; with one stage all but the last bucket may hide behind the last backward
 //   ZeRO 1            a reduce-scatter and an all-gather of n; the latter follows the update and is not hidden
 //   ZeRO 2            a reduce-scatter for each backward, behind it but for the last bucket; one all-gather
-//   ZeRO 3            weights gathered for each forward and each backward and gradients scattered for each backward, beside computing: what
-//                     takes longer than it shows
+//   ZeRO 3            weights gathered for each forward and backward, gradients scattered for each backward, both overlapped with compute
 //   update            (3 + 2 s) n / M: gradient read, weight and state read and written; n / p of it under ZeRO 1 to 3
-//   compression       fewer bytes, in as many exchanges more as it needs, and the seconds to make and read them, which the profile of a
-//                     measured model has (ModelProfile::codings); else a number of passes over n at M: 3 for half precision, 4 int8, 8
-//                     PowerSGD, 10 for the largest of topk. Sources: docs/algorithms/compression.md
+//   compression       fewer bytes, maybe in more exchanges, plus the seconds to compress and decompress: measured (ModelProfile::codings),
+//                     or passes over n at M: 3 for half precision, 4 int8, 8 PowerSGD, 10 topk (docs/algorithms/compression.md)
 //
-// Stages of a pipeline hold their gradients until their last backward (Strategy::hold_gradients), so there nothing hides. Nor does it where
-// the ranks of one host compute on all of its cores: what moves the bytes then takes them from the computing.
-#include "cohort/plan/cost/exchange_forecast.h"
+// Nothing is hidden in a pipeline, whose stages hold their gradients until the last backward (Strategy::hold_gradients), nor where the
+// ranks of one host compute on all of its cores, because the exchange then takes cores from compute.
+#include "cohort/plan/cost/step_forecast.h"
 
 #include <algorithm>
 #include <cmath>
@@ -32,7 +30,7 @@ double sent_share(const std::string& compress, double bytes) {
   if (compress == "int8") return 0.25;
   const std::vector<std::string> parts = split(compress, ':');
   const double number = parts.size() == 2 ? parse_number(parts[1]).value_or(1) : 1;
-  if (parts[0] == "topk") return std::min(1.0, 2 * number);  // A value and its place.
+  if (parts[0] == "topk") return std::min(1.0, 2 * number);  // A value and its index.
   // powersgd:R: two factors of rank R; a matrix of n elements is taken as square.
   if (parts[0] == "powersgd") return std::min(1.0, 2 * number / std::sqrt(std::max(1.0, bytes / 4)));
   return 1;
@@ -64,7 +62,7 @@ ExchangeForecast forecast_exchange(const Cluster& cluster, const DataExchange& a
   const auto exchange = [&](Exchange kind, double all) {
     return num_buckets * exchange_seconds(cluster, kind, asked.num_ranks, asked.leaves_host, all / num_buckets);
   };
-  // Of what may go on beside `behind` seconds of computing, all but the last bucket.
+  // All but the last bucket may overlap with `behind` seconds of compute.
   const auto shown = [&](double total, double behind) { return asked.hides ? std::max(total / num_buckets, total - behind) : total; };
   if (asked.zero == 0) {
     const double share = asked.coding ? asked.coding->sent_share : sent_share(asked.compress, bytes);
@@ -72,7 +70,7 @@ ExchangeForecast forecast_exchange(const Cluster& cluster, const DataExchange& a
     const double times = asked.coding ? asked.coding->num_exchanges : asked.compress.starts_with("powersgd") ? 2 : 1;
     const double total = times * exchange(Exchange::kAllReduce, share * bytes / times);
     out.exchange_seconds = total + coding;
-    // Compression takes the processor that computes.
+    // Compression uses the processor that computes.
     out.exposed_seconds = coding + (asked.overlaps ? shown(total, asked.backward_seconds) : total);
     return out;
   }
@@ -97,7 +95,7 @@ ExchangeForecast forecast_exchange(const Cluster& cluster, const DataExchange& a
   return out;
 }
 
-MeshPlaces::MeshPlaces(const Layout& layout, const Cluster& cluster)
+MeshPlacement::MeshPlacement(const Layout& layout, const Cluster& cluster)
     : cluster_(cluster), tp_(layout.tp), is_even_(layout.is_even()), degrees_(layout.data_degrees()) {
   if (layout.num_ranks() > cluster.num_devices())
     fail(ErrorCode::kBadInput, name_settings("--layout "), to_text(layout), " needs ", layout.num_ranks(), " devices, and the cluster '",
@@ -116,12 +114,12 @@ MeshPlaces::MeshPlaces(const Layout& layout, const Cluster& cluster)
   }
 }
 
-int MeshPlaces::rank(int data, int worker, int tensor) const {
+int MeshPlacement::rank(int data, int worker, int tensor) const {
   if (!is_even_) return first_rank_[static_cast<size_t>(worker)] + data * tp_ + tensor;
   return data * data_stride_ + worker * pipe_stride_ + tensor * tensor_stride_;
 }
 
-std::vector<int> MeshPlaces::kinds(int worker) const {
+std::vector<int> MeshPlacement::kinds(int worker) const {
   if (!cluster_.is_mixed()) return {cluster_.hosts.front().device};
   std::vector<int> kinds;
   for (int data = 0; data < degree(worker); ++data)
@@ -132,19 +130,19 @@ std::vector<int> MeshPlaces::kinds(int worker) const {
   return kinds;
 }
 
-bool MeshPlaces::tensor_leaves_host(int worker) const {
+bool MeshPlacement::tensor_leaves_host(int worker) const {
   for (int data = 0; data < degree(worker) && tp_ > 1; ++data)
     if (cluster_.host_of_rank(rank(data, worker, 0)) != cluster_.host_of_rank(rank(data, worker, tp_ - 1))) return true;
   return false;
 }
 
-bool MeshPlaces::data_leaves_host(int worker) const {
+bool MeshPlacement::data_leaves_host(int worker) const {
   for (int tensor = 0; tensor < tp_ && degree(worker) > 1; ++tensor)
     if (cluster_.host_of_rank(rank(0, worker, tensor)) != cluster_.host_of_rank(rank(degree(worker) - 1, worker, tensor))) return true;
   return false;
 }
 
-bool MeshPlaces::handover_leaves_host(int from, int to) const {
+bool MeshPlacement::handover_leaves_host(int from, int to) const {
   const int pairs = std::max(degree(from), degree(to));
   for (int data = 0; data < pairs; ++data)
     for (int tensor = 0; tensor < tp_; ++tensor)

@@ -1,22 +1,20 @@
-// What a rank holds, at the moment of a step when that is most. strategy_memory() says what stays; beside it:
+// Peak memory of a rank (rank_memory()). strategy_memory() gives the persistent part; besides it:
 //
-//   one copy       the weights are rank 0's where a limit counts them (--memory-limit does); the memory of the host is shared by all
-//   buckets        gradients lie in buckets of the data axis also where it has one rank; one copy has none
-//   adding         the gradient that a further backward makes, before it is added: of the largest layer; with one copy its place is kept,
-//                  one for each size of a parameter
-//   ZeRO 2         gradients of as many units as travel wait for their turn
-//   ZeRO 3         two moments: the end of forward with the stash and the units that are gathered, and the end of the first backward,
-//                  when units of gradients wait, travel and are gathered, and the stash is gone
-//   start          the whole model is there before a rank drops what is others': with a pipeline while its layers are measured, with
-//                  replicas while rank 0's weights travel. Only where `whole_model_bytes` says that it is so
+//   one copy       the weights count for rank 0 under a limit (--memory-limit); otherwise the ranks of the host share them
+//   buckets        gradients are in buckets of the data axis, even with one rank; one copy has none
+//   adding         the gradient of a further backward before it is added: that of the largest layer; with one copy a buffer for each size
+//                  of a parameter
+//   ZeRO 2         as many units of gradients wait as are in flight
+//   ZeRO 3         the larger of two peaks: the end of forward with stash and gathered units, and the end of the first backward without
+//                  stash, when units of gradients wait, are in flight and are gathered
+//   start          the whole model exists before a rank drops other ranks' parts: in a pipeline while its layers are measured, with
+//                  replicas while rank 0 sends its weights. Only where `whole_model_bytes` is set
+//   evaluation     a forward of a chunk, without stash
+//   text sample    at the end, with text: rank 0 of a run with pp or tp holds a whole model besides its part and optimizer state; under
+//                  ZeRO 3 every rank gathers all weights
+//   pages          a constant for each group that exchanges through shared pages; in `buffers`
 //
-//   evaluation     a forward of a chunk, when the stash is gone
-//   text sample    at the end, with data of text: rank 0 of a run with pp or tp has a whole model beside its part and the state
-//                  of its optimizer; under ZeRO 3 every rank gathers all weights
-//
-//   pages          of each group through which ranks of this host exchange, a constant; in `buffers`
-//
-// Held against trainings by bench/ladder.py. Not modelled: what waits in channels between stages.
+// bench/ladder.py compares it with trainings. Not modelled: messages queued between stages.
 #include "cohort/plan/cost/memory.h"
 
 #include <algorithm>
@@ -27,7 +25,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kPagesOfGroup = 2'200'000;  // Measured with --memory-limit, of any model: what a rank holds less what tensors explain.
+constexpr int64_t kPagesOfGroup = 2'200'000;  // Measured with --memory-limit, for any model: bytes that tensors do not explain.
 
 int64_t bytes_at_start(const RankMemoryShape& shape, const StateBytes& state) {
   const StrategyShape& strategy = shape.strategy;
@@ -38,13 +36,13 @@ int64_t bytes_at_start(const RankMemoryShape& shape, const StateBytes& state) {
   return shape.whole_model_bytes;
 }
 
-/// `memory`: of a step.
+/// `memory` is that of a step.
 int64_t bytes_after_steps(const RankMemoryShape& shape, const StepMemory& memory) {
   const StrategyShape& strategy = shape.strategy;
   int64_t held = memory.weights + memory.gradients + memory.optimizer + memory.buffers;
   if (strategy.zero < 2) held += memory.buckets;
   int64_t text = shape.text_sample_bytes;
-  if (text > 0 && strategy.zero == 3 && strategy.num_ranks > 1 && !shape.has_part)  // Those that are gathered are among them.
+  if (text > 0 && strategy.zero == 3 && strategy.num_ranks > 1 && !shape.has_part)  // Gathered units are counted already.
     text += strategy.trained_bytes - std::min(2 * strategy.largest_unit_bytes, strategy.trained_bytes);
   return held + std::max(shape.evaluation_bytes, text);
 }
@@ -65,7 +63,7 @@ StepMemory rank_memory(const RankMemoryShape& shape) {
   if (strategy.zero == 2) out.working += in_flight;
   if (strategy.zero == 3) {
     out.buckets = in_flight;
-    const int64_t at_end = 3 * in_flight;  // Gathered, travelling and waiting.
+    const int64_t at_end = 3 * in_flight;  // Gathered, in flight and waiting.
     out.working = std::max(out.working, at_end - out.buckets - out.stash - out.recompute);
   }
   out.working += std::max<int64_t>(0, std::max(bytes_at_start(shape, state), bytes_after_steps(shape, out)) - out.total());
@@ -94,13 +92,11 @@ StateBytes strategy_memory(const StrategyShape& shape) {
 
 namespace {
 
-/// Backward frees the stash of the last layers before it comes to the first. Where layers recompute nothing is counted as freed.
+/// Backward frees the stash of later layers first. With recompute nothing is counted as freed.
 void add_working_bytes(const Profile& profile, const StageGraph& graph, bool recomputes, std::vector<StageStash>& stash) {
-  // Gradients of outputs that a later layer has begun and a reader in front of it has not added to yet.
+  // Gradients of outputs to which a reader has yet to add its part.
   std::vector<int64_t> waiting(profile.layers.size() + 1, 0);
-  std::vector<int> last_reader(profile.layers.size(), -1);
-  for (const auto& [from, to] : profile.edges)
-    if (from >= 0) last_reader[static_cast<size_t>(from)] = std::max(last_reader[static_cast<size_t>(from)], to);
+  const std::vector<int> last_reader = last_readers(profile.edges, profile.layers.size());
   for (size_t from = 0; from < profile.layers.size(); ++from)
     if (last_reader[from] > static_cast<int>(from) + 1) {
       waiting[from + 1] += profile.layers[from].output_bytes;
@@ -111,7 +107,7 @@ void add_working_bytes(const Profile& profile, const StageGraph& graph, bool rec
   for (size_t layer = profile.layers.size(); layer-- > 0;) {
     const auto stage = static_cast<size_t>(graph.stage_of[layer]);
     const LayerProfile& cost = profile.layers[layer];
-    if (cost.working_bytes == 0) continue;  // Not known.
+    if (cost.working_bytes == 0) continue;  // Unknown.
     stash[stage].working_bytes = std::max(stash[stage].working_bytes, cost.working_bytes + waiting[layer] - behind[stage]);
     if (!recomputes) behind[stage] += cost.stash_bytes;
   }
@@ -122,12 +118,12 @@ void add_working_bytes(const Profile& profile, const StageGraph& graph, bool rec
 std::vector<StageStash> stash_of_stages(const Profile& profile, const StageGraph& graph, const std::vector<bool>& recompute) {
   std::vector<StageStash> stash(static_cast<size_t>(graph.num_stages()));
   const auto is_recomputed = [&](int layer) { return !recompute.empty() && recompute[static_cast<size_t>(layer)]; };
-  std::set<std::pair<int, int>> received;  // (stage, layer): a value comes once, however many edges ask for it.
+  std::set<std::pair<int, int>> received;  // (stage, layer): each value is received once.
   for (const StageEdge& edge : graph.edges)
     for (const int value : edge.values) received.emplace(edge.to, value);
   for (const auto& [stage, layer] : received)
     stash[static_cast<size_t>(stage)].micro_batch_bytes += profile.layers[static_cast<size_t>(layer)].output_bytes;
-  // Whether a recomputed layer of the same stage reads it: then it must be there again.
+  // Outputs that a recomputed layer of the same stage reads again.
   std::vector<bool> is_needed(profile.layers.size(), false);
   for (const auto& [from, to] : profile.edges)
     if (from >= 0 && is_recomputed(to) && graph.stage_of[static_cast<size_t>(from)] == graph.stage_of[static_cast<size_t>(to)])
@@ -136,12 +132,10 @@ std::vector<StageStash> stash_of_stages(const Profile& profile, const StageGraph
     const LayerProfile& cost = profile.layers[layer];
     StageStash& its = stash[static_cast<size_t>(graph.stage_of[layer])];
     const bool again = is_recomputed(static_cast<int>(layer));
-    const int64_t freed =
-        cost.stash_bytes - (cost.output_kept == OutputKept::kByReaders ? std::min(cost.stash_bytes, cost.output_bytes) : 0);
+    const int64_t freed = cost.freed_bytes();
     its.micro_batch_bytes += again ? cost.stash_bytes - freed : cost.stash_bytes;
-    if (again) its.again_bytes = std::max(its.again_bytes, freed);
-    const bool is_kept = cost.output_kept == OutputKept::kByReaders || (cost.output_kept == OutputKept::kByItself && !again);
-    if (!is_kept && is_needed[layer]) its.micro_batch_bytes += cost.output_bytes;
+    if (again) its.recompute_bytes = std::max(its.recompute_bytes, freed);
+    if (!cost.keeps_output(again) && is_needed[layer]) its.micro_batch_bytes += cost.output_bytes;
   }
   const bool recomputes = std::find(recompute.begin(), recompute.end(), true) != recompute.end();
   add_working_bytes(profile, graph, recomputes, stash);
@@ -165,12 +159,11 @@ std::vector<int64_t> peak_stash_bytes(const Schedule& schedule, const std::vecto
 
 // A forward without a backward keeps an output until the last layer that reads it has run:
 //
-//   forward      at layer i: outputs that i or a layer behind it still reads, its own output, and as much again to work with (its scratch
-//                is not profiled apart from backward's; a softmax or a sum makes one more of that size)
-//   evaluation   the scores, which ranks of a tensor axis gather, and their log-softmax beside them
+//   forward      at layer i: outputs that i or a later layer reads, its own output, and scratch of the same size (a softmax or a sum)
+//   evaluation   the scores, which ranks of a tensor axis gather, and their log-softmax
 //
-// Cost: O(layers + edges). Source: models/graph/layer_graph.cpp frees outputs so, train/model/evaluate.cpp makes the loss. Held against
-// trainings with and without a text sample (docs/guide/planning.md).
+// Cost: O(layers + edges). It follows models/graph/layer_graph.cpp, which frees outputs, and train/model/evaluate.cpp, which computes the
+// loss.
 
 int64_t evaluation_samples(int64_t global_batch, int64_t accumulate, int64_t micro_batch, bool has_limit) {
   constexpr int64_t kLeast = 8, kMost = 250;
@@ -179,9 +172,7 @@ int64_t evaluation_samples(int64_t global_batch, int64_t accumulate, int64_t mic
 }
 
 int64_t forward_only_bytes(const Profile& profile, const std::vector<int>& layers) {
-  std::vector<int> last_reader(profile.layers.size(), -1);
-  for (const auto& [from, to] : profile.edges)
-    if (from >= 0) last_reader[static_cast<size_t>(from)] = std::max(last_reader[static_cast<size_t>(from)], to);
+  const std::vector<int> last_reader = last_readers(profile.edges, profile.layers.size());
   int64_t most = 0, alive = 0;
   std::vector<std::pair<int, int64_t>> held;  // (last reader, bytes)
   for (const int layer : layers) {
@@ -190,7 +181,7 @@ int64_t forward_only_bytes(const Profile& profile, const std::vector<int>& layer
     held.emplace_back(last_reader[static_cast<size_t>(layer)], output);
     alive += output;
     std::erase_if(held, [&](const auto& one) {
-      if (one.first > layer || one.first < 0) return false;  // One that no layer reads is the answer.
+      if (one.first > layer || one.first < 0) return false;  // An output without readers is the result.
       alive -= one.second;
       return true;
     });

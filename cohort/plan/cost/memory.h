@@ -1,6 +1,6 @@
 #pragma once
-// Bytes of a rank: what its strategy keeps of weights, gradients and optimizer state, what a stage keeps for backward, what a run does
-// beside its steps, and the account of all of it. Torch-free; formulas in memory.cpp.
+// Memory of a rank in bytes: weights, gradients and optimizer state under its strategy, the stash of a stage, evaluation and text sample,
+// and the peak of all. Torch-free; formulas in memory.cpp.
 
 #include <cstdint>
 #include <vector>
@@ -13,27 +13,27 @@ namespace cohort {
 
 struct StepMemory;  // step_forecast.h
 
-// Bytes of weights, gradients and optimizer state that a rank holds under each way of spanning the data axis: what the strategies of
-// parallel/ forecast of themselves, and the planner of models that are not here.
+// Bytes of weights, gradients and optimizer state of a rank under each data-parallel strategy, for the strategies of parallel/ and for the
+// planner.
 
 struct StrategyShape {
   int zero = 0;           ///< ZeRO stage.
   bool one_copy = false;  ///< Ranks of the host share weights and optimizer (zero 0).
-  int num_ranks = 1;      ///< Of the data axis.
+  int num_ranks = 1;      ///< Ranks of the data axis.
   int optimizer_arrays = 0;
   int64_t trained_bytes = 0, frozen_bytes = 0;
-  int64_t trained_part_bytes = 0, frozen_part_bytes = 0;  ///< What a rank has of them where they are divided; 0: without padding.
-  int64_t largest_unit_bytes = 0;                         ///< ZeRO 2 and 3: of the parameters that travel together.
-  int64_t live_bytes = 0;                                 ///< ZeRO 3: most whole weights at once; 0: two units.
-  bool holds_gradients = false;                           ///< Whole until all backwards are done: pipelines, and gradients that accumulate.
-  bool has_buckets = false;                               ///< A copy of the gradients, in which they travel.
+  int64_t trained_part_bytes = 0, frozen_part_bytes = 0;  ///< Divided bytes of a rank; 0: without padding.
+  int64_t largest_unit_bytes = 0;                         ///< ZeRO 2 and 3: the parameters that are exchanged together.
+  int64_t live_bytes = 0;                                 ///< ZeRO 3: the most gathered weights at once; 0: two units.
+  bool holds_gradients = false;                           ///< Whole gradients until all backwards are done: pipelines, accumulation.
+  bool has_buckets = false;                               ///< Gradients are exchanged in buckets, a copy of them.
 };
 
 struct StateBytes {
   int64_t weights = 0, gradients = 0, optimizer = 0, buckets = 0;
 };
 
-///   whole copies   n, n, s n; buckets n where gradients travel
+///   whole copies   n, n, s n; buckets n where gradients are exchanged
 ///   one copy       n / p, n, s n / p
 ///   ZeRO 1         n, n, s n / p; buckets n
 ///   ZeRO 2         n, n / p, s n / p; 2 u
@@ -45,51 +45,50 @@ StateBytes strategy_memory(const StrategyShape& shape);
 // Activations that a stage keeps for backward.
 
 struct StageStash {
-  int64_t micro_batch_bytes = 0;  ///< Of one micro-batch whose forward is done: what the stage received, and what its layers keep.
-  int64_t working_bytes = 0;      ///< Beside all of its stash, at most: what a layer works with, less the stash of the layers behind it.
-  int64_t again_bytes = 0;        ///< The largest stash of a recomputed layer, which is there while that one runs again.
+  int64_t micro_batch_bytes = 0;  ///< Per micro-batch after its forward: what the stage received, and what its layers keep.
+  int64_t working_bytes = 0;      ///< Peak besides the stash: temporaries of a layer, less the stash of later layers.
+  int64_t recompute_bytes = 0;    ///< The largest stash of a recomputed layer, held while it runs again.
 };
 
-/// One a stage. A recomputed layer keeps nothing but its inputs, and its output where another layer needs it: the same account as
-/// choose_recompute()'s (plan/cut/), for stages of any layers. `recompute`: one flag a layer, or empty. `stage_of` and edges of
-/// `graph` are the profile's.
+/// The stash of each stage. A recomputed layer keeps only its inputs, and its output where another layer needs it, as in choose_recompute()
+/// (plan/cut/), but for stages of any layers. `recompute`: one flag per layer, or empty. `stage_of` and edges of `graph` are the profile's.
 std::vector<StageStash> stash_of_stages(const Profile& profile, const StageGraph& graph, const std::vector<bool>& recompute);
 
-/// Most of it at once on the ranks of each worker, in the order of their actions. `stash`, `worker_of_stage`: one a stage.
+/// Peak stash on the ranks of each worker, in the order of their actions. `stash`, `worker_of_stage`: one per stage.
 std::vector<int64_t> peak_stash_bytes(const Schedule& schedule, const std::vector<StageStash>& stash,
                                       const std::vector<int>& worker_of_stage);
 
-// Bytes of what a run does beside its steps: it evaluates, and at the end a model of text writes some.
+// Memory of a run besides its steps: evaluation, and a text sample at the end.
 
-/// Samples of a chunk of the evaluation: as many as a global batch has, over accumulate, 8 to 250; the same for every number of workers, so
-/// that they add up the same numbers. Under a limit of memory no more than a micro-batch, so that it fits where a step did.
+/// Samples of a chunk of the evaluation: the global batch over accumulate, 8 to 250; the same for every number of workers, so that they sum
+/// the same numbers. Under a memory limit at most a micro-batch, so that it fits where a step did.
 int64_t evaluation_samples(int64_t global_batch, int64_t accumulate, int64_t micro_batch, bool has_limit);
 
-/// Most that a forward without a backward holds of these layers (rising) at once.
+/// Peak bytes of a forward without a backward of these layers (ascending).
 int64_t forward_only_bytes(const Profile& profile, const std::vector<int>& layers);
 
-/// The same with the loss of an evaluation. `tp`: ranks that have a part of the scores each and make them whole.
+/// forward_only_bytes() with the loss of an evaluation. `tp` ranks gather their parts of the scores.
 int64_t evaluation_bytes(const Profile& profile, const std::vector<int>& layers, int tp);
 
-// The account.
+// Memory of a rank.
 
 struct RankMemoryShape {
   StrategyShape strategy;              ///< largest_unit_bytes as found; num_ranks of the data axis.
   int64_t buffer_bytes = 0;            ///< Running statistics.
   bool is_half = false;                ///< A copy of the weights in half precision while a step runs.
-  bool adds_gradients = false;         ///< Several backwards a step: a gradient is made beside the sum that it is added to.
-  int64_t largest_layer_bytes = 0;     ///< Of weights that train,
-  int64_t distinct_layer_bytes = 0;    ///< and one layer of each size.
+  bool adds_gradients = false;         ///< Several backwards per step: a gradient exists besides the sum that it is added to.
+  int64_t largest_layer_bytes = 0;     ///< Trained weights of the largest layer.
+  int64_t distinct_layer_bytes = 0;    ///< Sum over the distinct sizes of layers.
   bool counts_one_copy_whole = false;  ///< The limit is one that rank 0 holds all of the shared weights against.
   int64_t whole_model_bytes = 0;       ///< Where each rank builds the model before it keeps its part; 0: it does not.
-  int num_groups = 0;  ///< Of ranks that exchange through pages of their own: data, pipeline, tensor; 0 of plans for elsewhere.
-  int64_t stash = 0, recompute = 0, working = 0;  ///< Of the schedule: StageStash.
-  int64_t evaluation_bytes = 0;                   ///< Of a chunk, beside what stays: evaluation_bytes().
+  int num_groups = 0;                  ///< Groups that exchange through shared pages: data, pipeline, tensor; 0 for other clusters.
+  int64_t stash = 0, recompute = 0, working = 0;  ///< From StageStash, under the schedule.
+  int64_t evaluation_bytes = 0;                   ///< evaluation_bytes() of a chunk.
   int64_t text_sample_bytes = 0;                  ///< At the end: a whole model where this rank has a part, and a sample; 0: none.
-  bool has_part = false;                          ///< Of the model: pp or tp.
+  bool has_part = false;                          ///< The rank has a part of the model: pp or tp.
 };
 
-/// All of StepMemory but `overhead`.
+/// Fills StepMemory except `overhead`.
 StepMemory rank_memory(const RankMemoryShape& shape);
 
 }  // namespace cohort

@@ -1,14 +1,14 @@
-// The account of one training step: seconds and bytes of every worker of the pipeline.
+// Forecasts one training step: seconds and bytes of every worker of the pipeline.
 //
 //   1. Layers take what the profile says for their device, precision, tensor degree and micro-batch. Under tp a divided layer all-reduces
 //      its output in forward and a gradient of that size in backward; a recomputed layer runs its forward, exchanges inside, once more in
 //      the input part of its backward.
 //   2. One worker: a step is m x a micro-batches, one after the other. Several: the schedule that ranks would execute is simulated with
-//      these costs, hand-overs inside or between hosts; a times. Long schedules repeat themselves: beyond kSimulated actions two shorter
-//      ones are simulated and the difference continued.
+//      these costs, with transfers inside or between hosts, a times. Beyond kSimulated actions two shorter
+//      schedules are simulated and extrapolated, because a steady pipeline is periodic.
 //   3. Gradients and weights over the data axis, and the update: exchange_forecast.cpp.
-//   4. Bytes: memory.cpp for weights, gradients and optimizer; the stash of the schedule, walked action by action; a copy of the weights in
-//      half precision while a step runs; then the allocator's share.
+//   4. Bytes: memory.cpp for weights, gradients and optimizer; the stash of the schedule, action by action; a copy of the weights in
+//      half precision during a step; the overhead of the allocator.
 //
 // A step ends with its slowest worker. Cost: O(layers + edges) and the simulation, which is linear in its actions.
 // Not modelled: links that several exchanges share at once, seconds of evaluation, reading of data.
@@ -23,24 +23,21 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/devices.h"
-#include "cohort/plan/cost/exchange_forecast.h"
 #include "cohort/plan/cost/memory.h"
-#include "cohort/plan/cost/stages.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 namespace {
 
-constexpr int64_t kSimulated = 1 << 16;  // Computing actions.
-
-std::string precision_of(const Layout& layout) { return layout.precision.empty() ? "fp32" : layout.precision; }
+constexpr int64_t kSimulated = 1 << 16;  // Compute actions.
 
 int num_micro_steps(const Layout& layout) { return std::max(1, layout.accumulate); }
 
 /// Seconds and bytes of layers on one kind of device.
 struct LayersOfKind {
-  Profile profile;  ///< With the exchanges of tp inside, as the leaves_host of a worker makes them.
+  Profile profile;  ///< With the exchanges of tp included.
   std::vector<double> tensor_seconds;
 };
 
@@ -79,7 +76,7 @@ class Forecast {
     }
     double low = 0, high = 0, middle = 0;
     for (int worker = 0; worker < places_.num_workers(); ++worker) {
-      out.workers.push_back(account(worker));
+      out.workers.push_back(forecast_worker(worker));
       const WorkerForecast& its = out.workers.back();
       out.step_seconds = std::max(out.step_seconds, out.pipeline_seconds + its.exposed_seconds + its.update_seconds);
       const auto [its_low, its_high] = interval_at(problem_.profile, key(kind_of_worker_[static_cast<size_t>(worker)]));
@@ -91,7 +88,7 @@ class Forecast {
       its.idle_seconds = std::max(0.0, out.step_seconds - busy);
       out.fits = out.fits && its.memory.total() <= its.memory_limit;
     }
-    // Kept errors have in them what repeats vary by.
+    // Calibrated errors include the variation of repeats.
     const ErrorInterval* const kept = problem_.intervals.of(layout_, precision_of(layout_));
     out.low_seconds = out.step_seconds * (kept ? kept->low : problem_.cluster.forecast_low * (middle > 0 ? low / middle : 1));
     out.high_seconds = out.step_seconds * (kept ? kept->high : problem_.cluster.forecast_high * (middle > 0 ? high / middle : 1));
@@ -192,20 +189,17 @@ class Forecast {
     const double per_micro_step = static_cast<double>(problem_.global_batch) / num_micro_steps(layout_);
     for (int data = 0; data < layout_.dp; ++data) {
       const double share = per_micro_step * weights[static_cast<size_t>(data)] / sum;
-      out.emplace_back(problem_.cluster.device_of_rank(places_.rank(data, 0, 0)), largest_piece(share));
+      out.emplace_back(problem_.cluster.device_of_rank(places_.rank(data, 0, 0)), largest_micro_batch(share));
     }
-    std::sort(out.begin(), out.end());
-    out.erase(std::unique(out.begin(), out.end()), out.end());
+    sort_unique(out);
     return out;
   }
 
   double seconds_of(int worker, const LayersOfKind& layers) const {
     double seconds = 0;
     for (const int stage : stages_of_worker_[static_cast<size_t>(worker)])
-      for (const int layer : graph_.layers[static_cast<size_t>(stage)]) {
-        const LayerProfile& cost = layers.profile.layers[static_cast<size_t>(layer)];
-        seconds += cost.forward_seconds + cost.backward_input_seconds + cost.backward_weight_seconds;
-      }
+      for (const int layer : graph_.layers[static_cast<size_t>(stage)])
+        seconds += layers.profile.layers[static_cast<size_t>(layer)].seconds();
     return seconds;
   }
 
@@ -217,8 +211,8 @@ class Forecast {
   }
 
   Schedule schedule_for(int num_micro_batches) const {
-    StageSeconds seconds;  // As ordering_seconds() has them.
-    if (!shares_weights_on_a_worker(problem_.profile.tied, candidate_.stages))
+    StageSeconds seconds;
+    if (order_follows_costs(problem_.profile.tied, layout_, candidate_.stages))
       seconds = {costs_.forward, costs_.backward_input, costs_.backward_weight};
     return schedule_of(layout_, graph_, candidate_.stages.worker_of_stage, seconds, num_micro_batches);
   }
@@ -268,6 +262,27 @@ class Forecast {
     return peak_stash_bytes(schedule, stash_, candidate_.stages.worker_of_stage);
   }
 
+  /// Sums over the layers of a worker, divided by tp where that divides a layer.
+  struct LayerTotals {
+    int64_t trained_bytes = 0, frozen_bytes = 0, buffer_bytes = 0;
+    int64_t largest_bytes = 0;      ///< The trained weights of the largest layer.
+    std::set<int64_t> layer_bytes;  ///< Each size of a layer once.
+  };
+  LayerTotals totals_of(const std::vector<int>& layers) const {
+    LayerTotals out;
+    for (const int layer : layers) {
+      const ProfiledLayer& shape = problem_.profile.layers[static_cast<size_t>(layer)];
+      const int64_t parts = layout_.tp > 1 && shape.tensor_parts % layout_.tp == 0 ? layout_.tp : 1;
+      const int64_t bytes = (4 * shape.num_trained + parts - 1) / parts;
+      out.trained_bytes += bytes;
+      out.frozen_bytes += (4 * shape.num_frozen + parts - 1) / parts;
+      out.buffer_bytes += shape.buffer_bytes;
+      out.largest_bytes = std::max(out.largest_bytes, bytes);
+      if (bytes > 0) out.layer_bytes.insert(bytes);
+    }
+    return out;
+  }
+
   int64_t whole_model_bytes() const {
     int64_t elements = 0, buffers = 0;
     for (const ProfiledLayer& layer : problem_.profile.layers)
@@ -275,8 +290,47 @@ class Forecast {
     return 4 * elements + buffers;
   }
 
-  /// Evaluation and text sample: of runs here.
-  void add_what_is_not_a_step(int worker, const std::vector<int>& layers, RankMemoryShape& shape) const {
+  bool is_measured_here() const { return !problem_.profile.measured_on.empty(); }
+
+  bool has_one_copy(int worker) const {
+    return problem_.cluster.shared_memory && !problem_.private_weights && places_.degree(worker) > 1 && layout_.zero == 0 &&
+           !places_.data_leaves_host(worker) && layout_.compress == "none";
+  }
+
+  const DeviceKind& device_of(int worker) const {
+    return problem_.cluster.devices[static_cast<size_t>(kind_of_worker_[static_cast<size_t>(worker)])];
+  }
+
+  int num_passes() const { return num_micro_steps(layout_) * layout_.microbatches; }
+  /// Replicas of a stage that take micro-batches in turn have a share of them each.
+  double passes_of(int worker) const {
+    return layout_.is_even() ? num_passes() : static_cast<double>(num_passes()) / places_.degree(worker);
+  }
+
+  ExchangeForecast exchange_of(int worker, int64_t trained_bytes, double forward_seconds, double backward_seconds) const {
+    const DeviceKind& device = device_of(worker);
+    DataExchange exchange;
+    exchange.num_ranks = places_.degree(worker);
+    exchange.leaves_host = places_.data_leaves_host(worker);
+    exchange.zero = layout_.zero;
+    exchange.compress = layout_.compress;
+    exchange.coding = find_coding(problem_.profile, device.name, layout_.compress);
+    exchange.one_copy = has_one_copy(worker);
+    exchange.overlaps = layout_.pp == 1;
+    exchange.hides = exchange.leaves_host || !is_measured_here();  // Ranks of this host compute on all cores.
+    exchange.num_backwards = num_passes();
+    exchange.num_forwards = static_cast<int>(std::ceil(passes_of(worker)));
+    exchange.gradient_bytes = exchange.weight_bytes = trained_bytes;
+    exchange.bucket_bytes = problem_.bucket_bytes;
+    exchange.optimizer_arrays = problem_.optimizer_arrays;
+    exchange.forward_seconds = forward_seconds;
+    exchange.backward_seconds = backward_seconds;
+    exchange.memory_bytes_per_second = device.memory_bytes_per_second;
+    return forecast_exchange(problem_.cluster, exchange);
+  }
+
+  /// Evaluation and text sample, which runs on this machine have beside their steps.
+  void add_evaluation(int worker, const std::vector<int>& layers, RankMemoryShape& shape) const {
     const int kind = kind_of_worker_[static_cast<size_t>(worker)];
     const int64_t samples =
         evaluation_samples(problem_.global_batch, num_micro_steps(layout_), micro_batch_, problem_.memory_limit_bytes > 0);
@@ -284,7 +338,7 @@ class Forecast {
                                  ? evaluation_bytes(layers_of_worker_[static_cast<size_t>(worker)]->profile, layers, layout_.tp)
                                  : evaluation_bytes(profile_at(problem_.profile, key(kind, samples)), layers, layout_.tp);
     shape.has_part = layout_.is_model_parallel();
-    if (!problem_.writes_text || worker > 0) return;  // Rank 0 is of the first place.
+    if (!problem_.writes_text || worker > 0) return;  // Rank 0 writes it, and is of the first worker.
     std::vector<int> all(problem_.profile.layers.size());
     std::iota(all.begin(), all.end(), 0);
     ProfileKey one = key(kind, 1);
@@ -293,15 +347,46 @@ class Forecast {
     shape.text_sample_bytes = forward_only_bytes(profile_at(problem_.profile, one), all) + (shape.has_part ? whole_model_bytes() : 0);
   }
 
-  WorkerForecast account(int worker) {
+  StepMemory memory_of(int worker, const LayerTotals& totals, const std::vector<int>& layers) {
     const auto at = static_cast<size_t>(worker);
-    const DeviceKind& device = problem_.cluster.devices[static_cast<size_t>(kind_of_worker_[at])];
-    const double passes = static_cast<double>(num_micro_steps(layout_)) * layout_.microbatches;
-    // Replicas of a stage that take micro-batches in turn have a part of them each.
-    const double own = layout_.is_even() ? passes : passes / places_.degree(worker);
+    RankMemoryShape shape;
+    shape.strategy.num_ranks = places_.degree(worker);
+    shape.strategy.zero = shape.strategy.num_ranks > 1 ? layout_.zero : 0;
+    shape.strategy.one_copy = has_one_copy(worker);
+    shape.strategy.optimizer_arrays = problem_.optimizer_arrays;
+    shape.strategy.trained_bytes = totals.trained_bytes;
+    shape.strategy.frozen_bytes = totals.frozen_bytes;
+    shape.strategy.largest_unit_bytes = std::min(totals.trained_bytes, std::max(problem_.bucket_bytes, totals.largest_bytes));
+    shape.strategy.holds_gradients = layout_.pp > 1;
+    shape.buffer_bytes = totals.buffer_bytes;
+    shape.is_half = precision_of(layout_) != "fp32";
+    shape.adds_gradients = num_passes() > 1;
+    shape.largest_layer_bytes = totals.largest_bytes;
+    shape.distinct_layer_bytes = std::accumulate(totals.layer_bytes.begin(), totals.layer_bytes.end(), int64_t{0});
+    shape.counts_one_copy_whole = problem_.memory_limit_bytes > 0;
+    if (stash_.empty()) stash_ = stage_stash();
+    shape.stash = layout_.pp > 1 ? stash_bytes_[at] : stash_[0].micro_batch_bytes;
+    for (const int stage : stages_of_worker_[at]) {
+      shape.recompute = std::max(shape.recompute, stash_[static_cast<size_t>(stage)].recompute_bytes);
+      shape.working = std::max(shape.working, stash_[static_cast<size_t>(stage)].working_bytes);
+    }
+    if (is_measured_here()) {
+      shape.whole_model_bytes = whole_model_bytes();
+      if (layout_.num_ranks() > 1) shape.num_groups = layout_.is_model_parallel() ? 2 : 1;
+      add_evaluation(worker, layers, shape);
+    }
+    StepMemory memory = rank_memory(shape);
+    const DeviceKind& device = device_of(worker);
+    memory.overhead =
+        device.reserved_bytes + static_cast<int64_t>(std::ceil(device.allocator_overhead * static_cast<double>(memory.total())));
+    return memory;
+  }
+
+  WorkerForecast forecast_worker(int worker) {
+    const auto at = static_cast<size_t>(worker);
     WorkerForecast out;
     out.num_ranks = places_.degree(worker) * layout_.tp;
-    out.device = device.name;
+    out.device = device_of(worker).name;
     double forward = 0, backward = 0, tensor = 0;
     for (const int stage : stages_of_worker_[at]) {
       const auto s = static_cast<size_t>(stage);
@@ -311,71 +396,14 @@ class Forecast {
       tensor += tensor_seconds_[s];
     }
     std::sort(out.layers.begin(), out.layers.end());
-    out.forward_seconds = own * forward, out.backward_seconds = own * backward, out.tensor_exchange_seconds = own * tensor;
-
-    int64_t trained = 0, frozen = 0, buffers = 0, largest = 0;
-    std::set<int64_t> sizes;
-    for (const int layer : out.layers) {
-      const ProfiledLayer& shape = problem_.profile.layers[static_cast<size_t>(layer)];
-      const int64_t parts = layout_.tp > 1 && shape.tensor_parts % layout_.tp == 0 ? layout_.tp : 1;
-      const int64_t bytes = (4 * shape.num_trained + parts - 1) / parts;
-      trained += bytes, frozen += (4 * shape.num_frozen + parts - 1) / parts, buffers += shape.buffer_bytes;
-      largest = std::max(largest, bytes);
-      if (bytes > 0) sizes.insert(bytes);
-    }
-    const int degree = places_.degree(worker);
-    const bool leaves = places_.data_leaves_host(worker);
-    const bool one_copy = problem_.cluster.shared_memory && !problem_.private_weights && degree > 1 && layout_.zero == 0 && !leaves &&
-                          layout_.compress == "none";
-    const bool is_measured_here = !problem_.profile.measured_on.empty();  // With ranks on all cores.
-    const ExchangeForecast exchange =
-        forecast_exchange(problem_.cluster, {.num_ranks = degree,
-                                             .leaves_host = leaves,
-                                             .zero = layout_.zero,
-                                             .compress = layout_.compress,
-                                             .coding = find_coding(problem_.profile, device.name, layout_.compress),
-                                             .one_copy = one_copy,
-                                             .overlaps = layout_.pp == 1,
-                                             .hides = leaves || !is_measured_here,
-                                             .num_backwards = static_cast<int>(passes),
-                                             .num_forwards = static_cast<int>(std::ceil(own)),
-                                             .gradient_bytes = trained,
-                                             .weight_bytes = trained,
-                                             .bucket_bytes = problem_.bucket_bytes,
-                                             .optimizer_arrays = problem_.optimizer_arrays,
-                                             .forward_seconds = forward,
-                                             .backward_seconds = backward,
-                                             .memory_bytes_per_second = device.memory_bytes_per_second});
+    const double passes = passes_of(worker);
+    out.forward_seconds = passes * forward, out.backward_seconds = passes * backward, out.tensor_exchange_seconds = passes * tensor;
+    const LayerTotals totals = totals_of(out.layers);
+    const ExchangeForecast exchange = exchange_of(worker, totals.trained_bytes, forward, backward);
     out.exchange_seconds = exchange.exchange_seconds, out.exposed_seconds = exchange.exposed_seconds;
     out.update_seconds = exchange.update_seconds;
-
-    RankMemoryShape shape{.strategy = {.zero = degree > 1 ? layout_.zero : 0,
-                                       .one_copy = one_copy,
-                                       .num_ranks = degree,
-                                       .optimizer_arrays = problem_.optimizer_arrays,
-                                       .trained_bytes = trained,
-                                       .frozen_bytes = frozen,
-                                       .largest_unit_bytes = std::min(trained, std::max(problem_.bucket_bytes, largest)),
-                                       .holds_gradients = layout_.pp > 1},
-                          .buffer_bytes = buffers,
-                          .is_half = precision_of(layout_) != "fp32",
-                          .adds_gradients = passes > 1,
-                          .largest_layer_bytes = largest,
-                          .distinct_layer_bytes = std::accumulate(sizes.begin(), sizes.end(), int64_t{0}),
-                          .counts_one_copy_whole = problem_.memory_limit_bytes > 0,
-                          .whole_model_bytes = is_measured_here ? whole_model_bytes() : 0,
-                          .num_groups = is_measured_here && layout_.num_ranks() > 1 ? 1 + (layout_.is_model_parallel() ? 1 : 0) : 0};
-    if (stash_.empty()) stash_ = stage_stash();
-    shape.stash = layout_.pp > 1 ? stash_bytes_[at] : stash_[0].micro_batch_bytes;
-    for (const int stage : stages_of_worker_[at]) {
-      shape.recompute = std::max(shape.recompute, stash_[static_cast<size_t>(stage)].again_bytes);
-      shape.working = std::max(shape.working, stash_[static_cast<size_t>(stage)].working_bytes);
-    }
-    if (is_measured_here) add_what_is_not_a_step(worker, out.layers, shape);
-    out.memory = rank_memory(shape);
-    out.memory.overhead =
-        device.reserved_bytes + static_cast<int64_t>(std::ceil(device.allocator_overhead * static_cast<double>(out.memory.total())));
-    out.memory_limit = device.memory_bytes;
+    out.memory = memory_of(worker, totals, out.layers);
+    out.memory_limit = device_of(worker).memory_bytes;
     if (problem_.memory_limit_bytes > 0) out.memory_limit = std::min(out.memory_limit, problem_.memory_limit_bytes);
     return out;
   }
@@ -383,7 +411,7 @@ class Forecast {
   const PlanProblem& problem_;
   const Candidate& candidate_;
   const Layout& layout_;
-  MeshPlaces places_;
+  MeshPlacement places_;
   int64_t micro_batch_;
   StageGraph graph_;
   std::vector<std::vector<int>> stages_of_worker_;
@@ -391,9 +419,9 @@ class Forecast {
   std::vector<std::shared_ptr<const LayersOfKind>> layers_of_worker_;
   Handovers handovers_;
   StageCosts costs_;
-  std::vector<double> tensor_seconds_;  // Of each stage, a micro-batch.
+  std::vector<double> tensor_seconds_;  // Per stage and micro-batch.
   std::vector<StageStash> stash_;
-  std::vector<int64_t> stash_bytes_;  // Of each worker: most at once.
+  std::vector<int64_t> stash_bytes_;  // Peak per worker.
 };
 
 }  // namespace

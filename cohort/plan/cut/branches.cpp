@@ -1,4 +1,4 @@
-// Branches on ranks.
+// Places parallel branches on ranks.
 //
 // Steps:
 //   1. Layers that can only run one after the other (the only reader of an only input) become one segment: the nodes of what follows.
@@ -13,7 +13,7 @@
 //   5. Stages are runs of layers of one segment, rated like segments; neighbours on one rank become one stage where the estimate does not
 //      rise: a stage waits for all its inputs and sends when it is done. Should one rank be no slower, it is the answer.
 
-#include "cohort/plan/cut/branches.h"
+#include "cohort/plan/cut/split.h"
 
 #include <algorithm>
 #include <limits>
@@ -21,6 +21,7 @@
 #include <numeric>
 
 #include "cohort/base/fail.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 namespace {
@@ -29,19 +30,19 @@ constexpr int kMostSteps = 500'000;  // Below a tenth of a second.
 
 struct Edge {
   int to;
-  double seconds;  // From rank to rank.
+  double seconds;  // Transfer between ranks.
 };
 
-/// One way through the graph: forward, or backward with all edges turned round.
+/// One pass through the graph: forward, or backward with all edges reversed.
 struct Pass {
-  std::vector<double> seconds;            // Of a node.
-  std::vector<std::vector<Edge>> before;  // What a node waits for.
-  std::vector<double> way;                // From the start of a node to the end, on one rank.
-  std::vector<int> order;                 // By the longest way; nodes come after what they wait for.
+  std::vector<double> seconds;            // Seconds per node.
+  std::vector<std::vector<Edge>> before;  // Inputs of a node.
+  std::vector<double> way;                // Longest path from the start of a node to the end, on one rank.
+  std::vector<int> order;                 // Sorted by longest path; nodes come after their inputs.
 
   explicit Pass(int num_nodes) : seconds(num_nodes), before(num_nodes), way(num_nodes) {}
 
-  /// After the above are filled; `topological` orders the nodes.
+  /// Called after the members above are filled; `topological` orders the nodes.
   void find_order(const std::vector<int>& topological) {
     way = seconds;
     for (auto node = topological.rbegin(); node != topological.rend(); ++node)
@@ -71,19 +72,18 @@ struct Pass {
 struct Graph {
   Pass forward, backward;
 
-  /// `node_of`: of each layer. Nodes are numbered so that values flow upward.
+  /// `node_of` is the node of each layer. Values flow to higher node numbers.
   Graph(const Profile& profile, const std::vector<int>& node_of, int num_nodes) : forward(num_nodes), backward(num_nodes) {
     for (size_t layer = 0; layer < node_of.size(); ++layer) {
       const LayerProfile& cost = profile.layers[layer];
       forward.seconds[node_of[layer]] += cost.forward_seconds;
       backward.seconds[node_of[layer]] += cost.backward_input_seconds + cost.backward_weight_seconds;
     }
-    std::map<std::pair<int, int>, double> seconds;  // Of an edge; a value goes once to each node.
+    std::map<std::pair<int, int>, double> seconds;  // Per edge; a value is sent once to each node.
     std::vector<std::pair<int, int>> values;
     for (const auto& [from, to] : profile.edges)
       if (from >= 0 && node_of[from] != node_of[to]) values.push_back({from, node_of[to]});
-    std::sort(values.begin(), values.end());
-    values.erase(std::unique(values.begin(), values.end()), values.end());
+    sort_unique(values);
     for (const auto& [layer, to] : values) seconds[{node_of[layer], to}] += profile.transfer_seconds(profile.layers[layer].output_bytes);
     for (const auto& [edge, its_seconds] : seconds) {
       forward.before[edge.second].push_back({edge.first, its_seconds});
@@ -137,7 +137,7 @@ class PlacementSearch {
  private:
   bool take_if_better(const std::vector<int>& ranks) {
     const double seconds = graph_.run(ranks, num_ranks_);
-    if (seconds >= best_seconds_ * (1 - 1e-12)) return false;  // A gain that is rounding is none.
+    if (seconds >= best_seconds_ * (1 - 1e-12)) return false;  // A smaller gain is rounding.
     best_seconds_ = seconds;
     best_ = ranks;
     return true;
@@ -206,19 +206,10 @@ class PlacementSearch {
   const double backward_critical_;
 };
 
-/// Ranks in order of first use.
+/// Renumbers ranks in order of first use.
 void renumber(std::vector<int>& ranks) {
   std::map<int, int> names;
   for (int& rank : ranks) rank = names.emplace(rank, static_cast<int>(names.size())).first->second;
-}
-
-/// The number of the run that each layer belongs to.
-std::vector<int> run_of_layers(const std::vector<int>& first_layer, size_t num_layers) {
-  std::vector<int> run_of(num_layers);
-  for (const int first : first_layer)
-    if (first > 0) run_of[first] = 1;
-  std::partial_sum(run_of.begin(), run_of.end(), run_of.begin());
-  return run_of;
 }
 
 /// Runs of layers, each on the rank of its first layer, with their estimate.
@@ -226,16 +217,15 @@ BranchPlacement stages_of(const Profile& profile, std::vector<int> first_layer, 
   BranchPlacement placement{.first_layer = std::move(first_layer)};
   for (const int first : placement.first_layer) placement.rank.push_back(rank_of_layer[first]);
   renumber(placement.rank);
-  const std::vector<int> stage_of = run_of_layers(placement.first_layer, profile.layers.size());
+  const std::vector<int> stage_of = stage_of_layers(placement.first_layer, profile.layers.size());
   for (const auto& [from, to] : profile.edges)
     if (from >= 0 && stage_of[from] != stage_of[to]) placement.edges.push_back({stage_of[from], stage_of[to]});
-  std::sort(placement.edges.begin(), placement.edges.end());
-  placement.edges.erase(std::unique(placement.edges.begin(), placement.edges.end()), placement.edges.end());
+  sort_unique(placement.edges);
   placement.seconds = Graph(profile, stage_of, placement.num_stages()).run(placement.rank, placement.num_stages());
   return placement;
 }
 
-/// As few stages as cost no time.
+/// Merges stages as long as that costs no time.
 BranchPlacement merged_stages(const Profile& profile, const std::vector<int>& segment_of, const std::vector<int>& rank_of_layer) {
   std::vector<int> first_layer;
   for (int layer = 0; layer < static_cast<int>(segment_of.size()); ++layer)

@@ -1,4 +1,4 @@
-#include "cohort/plan/cut/branches.h"
+#include "cohort/plan/cut/split.h"
 
 #include <doctest/doctest.h>
 

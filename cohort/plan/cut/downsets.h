@@ -1,8 +1,10 @@
 #pragma once
-// Where a graph can be cut: its downsets, the sets of nodes that hold all predecessors of their nodes.
+// Where a graph can be cut: its downsets, the sets of nodes that hold all predecessors of their nodes; and the search for the best stages
+// over them.
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,7 +13,7 @@
 namespace cohort {
 
 enum class LinearOrders { kSeveral, kOne };
-/// Of nodes that can come next, the one whose last predecessor was the last to be taken, or the one with the lowest number.
+/// Which ready node comes next: the one that became ready last, or the one with the lowest number.
 enum class NextNode { kLastReady, kLowest };
 
 /// Nodes are numbered so that edges go from lower to higher numbers.
@@ -31,7 +33,7 @@ COHORT_PROGRAM_API OrderedDag order_dag(int num_nodes, const std::vector<std::pa
 
 class Downsets;
 
-/// All downsets; when there are more than `most_sets`, or they would take more than 256 MiB, nothing (size() is 0).
+/// All downsets; empty where there are more than `most_sets` or they would take more than 256 MiB.
 COHORT_PROGRAM_API Downsets all_downsets(const Dag& dag, size_t most_sets);
 /// The prefixes of a handful of topological orders, or of the best one of them: some times num_nodes sets.
 COHORT_PROGRAM_API Downsets linear_downsets(const Dag& dag, const std::vector<double>& output_bytes,
@@ -72,5 +74,36 @@ class COHORT_PROGRAM_API Downsets {
   bool complete_ = false;
   std::vector<uint64_t> words_;
 };
+
+// Which layers of a graph make a stage, and how many devices it gets: exact where the graph has few downsets.
+
+struct StageProblem {
+  struct Layer {
+    double forward_seconds = 0, backward_seconds = 0;
+    double weight_bytes = 0, stash_bytes = 0;
+    double transfer_seconds = 0;  ///< Transfer of its output over the link.
+  };
+  std::vector<Layer> layers;
+  std::vector<std::pair<int, int>> edges;  ///< (from, to), without a cycle.
+  int num_devices = 1;
+  double memory_bytes = 0;    ///< Limit per device; infinite: none.
+  int num_micro_batches = 0;  ///< Per synchronous step; 0: steady state, where the slowest stage is the objective.
+  bool may_pipeline = true, may_replicate = true;
+};
+
+struct StageAnswer {
+  struct Stage {
+    std::vector<int> layers;
+    int num_devices = 1;
+    double load_seconds = 0;
+  };
+  std::vector<Stage> stages;  ///< In pipeline order.
+  double objective = 0, lower_bound = 0;
+  const char* bound_by = "search";
+  bool optimal = false;
+};
+
+/// nullopt where no plan fits in memory. Error(kBadInput) for a graph with a cycle.
+std::optional<StageAnswer> search_stages(const StageProblem& problem, double search_seconds);
 
 }  // namespace cohort

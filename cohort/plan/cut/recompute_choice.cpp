@@ -1,14 +1,13 @@
 // The cheapest layers to run again in backward so that a stage fits: a knapsack whose items share memory.
 //
-// Recomputing a layer frees its stash, but for an output that other layers need; its inputs must stay, so where nobody else keeps them they
-// are added, once however many recomputed layers read them. While a layer runs again its stash is there for one micro-batch.
+// Recomputing a layer frees its stash, except an output that other layers need; its inputs must stay and are added once where no other
+// layer keeps them. While a layer runs again, its stash exists for one micro-batch.
 //
-// Steps: (1) by ratio: take layers by seconds for each byte they free until all fits, then drop those, dearest first, without which it
-// still fits; (2) branch and bound in the same order: a branch is left when its seconds, and those of the layers that would at best free
-// what is missing (the last of them in part, as for any knapsack: Dantzig 1957), are no less than the best set's. At most kMostSteps sums
-// over the stage; where that is not enough, what step 1 gave or step 2 improved is the result.
+// Steps: (1) take layers by seconds per freed byte until the stage fits, then drop the most expensive ones that are not needed; (2) branch
+// and bound in the same order, with the fractional knapsack as the bound (Dantzig 1957). Cost: at most kMostSteps; where that is not
+// enough, the best set so far is the result.
 
-#include "cohort/plan/cut/recompute_choice.h"
+#include "cohort/plan/cut/split.h"
 
 #include <algorithm>
 #include <limits>
@@ -20,9 +19,9 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kMostSteps = 20'000'000;  // Layers and edges looked at: tenths of a second.
+constexpr int64_t kMostSteps = 20'000'000;  // Layers and edges visited: tenths of a second.
 
-/// The stage's own part of the profile.
+/// Memory of the stage as a function of its recomputed layers.
 class StageMemory {
  public:
   StageMemory(const Profile& profile, const RecomputeOptions& options)
@@ -33,8 +32,7 @@ class StageMemory {
       if (from < options.first_layer) received.push_back(from);
       else readers_[from - options.first_layer].push_back(to);
     }
-    std::sort(received.begin(), received.end());
-    received.erase(std::unique(received.begin(), received.end()), received.end());
+    sort_unique(received);
     for (const int value : received) kept_bytes_ += profile.layers[value].output_bytes;
     for (int layer = options.first_layer; layer < options.end_layer; ++layer) {
       kept_bytes_ += profile.layers[layer].stash_bytes;
@@ -42,11 +40,8 @@ class StageMemory {
     }
   }
 
-  /// Of one micro-batch.
-  int64_t freed_bytes(int layer) const {
-    const LayerProfile& cost = profile_.layers[layer];
-    return cost.stash_bytes - (cost.output_kept == OutputKept::kByReaders ? std::min(cost.stash_bytes, cost.output_bytes) : 0);
-  }
+  /// Bytes of one micro-batch.
+  int64_t freed_bytes(int layer) const { return profile_.layers[layer].freed_bytes(); }
 
   int64_t bytes_with(const std::vector<bool>& recomputed) const {
     int64_t kept = kept_bytes_, largest = 0;
@@ -56,14 +51,13 @@ class StageMemory {
         largest = std::max(largest, freed_bytes(layer));
       }
       const LayerProfile& cost = profile_.layers[layer];
-      const bool is_kept = cost.output_kept == OutputKept::kByReaders || (cost.output_kept == OutputKept::kByItself && !recomputed[layer]);
-      if (is_kept) continue;
+      if (cost.keeps_output(recomputed[layer])) continue;
       const std::vector<int>& readers = readers_[layer - options_.first_layer];
       if (std::any_of(readers.begin(), readers.end(), [&](int reader) { return recomputed[reader]; })) kept += cost.output_bytes;
     }
     return total(kept) + largest;
   }
-  /// Less than any set of layers that free that number of bytes of a micro-batch can come to.
+  /// A lower bound of the bytes with any set of layers that frees `freed` bytes per micro-batch.
   int64_t least_bytes_freeing(int64_t freed) const { return total(kept_bytes_ - freed); }
 
   int64_t num_steps() const { return static_cast<int64_t>(profile_.edges.size()) + options_.end_layer - options_.first_layer; }
@@ -76,7 +70,7 @@ class StageMemory {
 
   const Profile& profile_;
   const RecomputeOptions& options_;
-  std::vector<std::vector<int>> readers_;  // In the stage.
+  std::vector<std::vector<int>> readers_;  // Readers within the stage.
   int64_t kept_bytes_ = 0, weight_bytes_ = 0;
 };
 
@@ -134,7 +128,7 @@ class RecomputeSearch {
     current_.assign(current_.size(), false);
   }
 
-  /// Decides on candidates from `position` on. Whatever fits is not added to: that only costs.
+  /// Decides on candidates from `position` on. A set that fits is not extended, because more layers only cost time.
   void walk(size_t position, double seconds, int64_t freed) {
     if (num_steps_ > kMostSteps || seconds >= best_seconds_) return;
     if (measure() <= limit_bytes_) {
@@ -149,7 +143,7 @@ class RecomputeSearch {
     walk(position + 1, seconds, freed);
   }
 
-  /// What freeing the rest costs at least; infinite where it is not possible.
+  /// Lower bound of the seconds to free the rest; infinite where that is impossible.
   double least_seconds(size_t position, int64_t freed) const {
     if (memory_.least_bytes_freeing(freed + freed_behind_[position]) > limit_bytes_) return std::numeric_limits<double>::infinity();
     double seconds = 0;
@@ -179,8 +173,8 @@ class RecomputeSearch {
   const StageMemory& memory_;
   const int64_t limit_bytes_;
   int64_t num_steps_ = 0;
-  std::vector<int> candidates_;        // By seconds for each byte that they free.
-  std::vector<int64_t> freed_behind_;  // By candidates from a position on.
+  std::vector<int> candidates_;        // Sorted by seconds per byte that they free.
+  std::vector<int64_t> freed_behind_;  // Bytes freed by all candidates from a position on.
   std::vector<bool> current_, best_;
   double best_seconds_ = std::numeric_limits<double>::infinity();
   int64_t least_bytes_ = 0;
@@ -190,7 +184,7 @@ void check_options(const Profile& profile, const RecomputeOptions& options) {
   check_profile(profile);
   const int num_layers = static_cast<int>(profile.layers.size());
   if (options.first_layer < 0 || options.first_layer >= options.end_layer || options.end_layer > num_layers)
-    fail(ErrorCode::kBadInput, "recompute: layers ", options.first_layer, " to ", options.end_layer, " are no stage of ", num_layers,
+    fail(ErrorCode::kBadInput, "recompute: layers ", options.first_layer, " to ", options.end_layer, " are not a stage of ", num_layers,
          " layers");
   if (options.kept_micro_batches < 0 || options.memory_bytes < 0 || !(options.optimizer_bytes_factor >= 0))
     fail(ErrorCode::kBadInput, "recompute: ", options.kept_micro_batches, " micro-batches, ", options.memory_bytes,

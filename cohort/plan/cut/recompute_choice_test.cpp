@@ -1,4 +1,3 @@
-#include "cohort/plan/cut/recompute_choice.h"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/plan/cost/memory.h"
-#include "cohort/plan/cost/stages.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/plan/cut/split.h"
 
 namespace cohort {
@@ -34,7 +33,7 @@ class StageAccount {
     for (int layer = options_.first_layer; layer < options_.end_layer; ++layer)
       weights += profile_.layers[static_cast<size_t>(layer)].weight_bytes;
     return static_cast<int64_t>(static_cast<double>(weights) * (2 + options_.optimizer_bytes_factor)) +
-           options_.kept_micro_batches * stash.micro_batch_bytes + stash.again_bytes;
+           options_.kept_micro_batches * stash.micro_batch_bytes + stash.recompute_bytes;
   }
 
  private:

@@ -1,23 +1,20 @@
-// Best, even and given cuts of a chain of layers; where ranks have several stages by a search of its own.
+// Best, even and given cuts of a model into stages; cuts where ranks have several stages; and split=auto. Each part has its head below.
 #include "cohort/plan/cut/split.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/plan/cut/split_search.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 namespace {
-
-std::vector<int> even_cuts(int num_layers, int num_stages) {
-  std::vector<int> first_layer;
-  for (int64_t stage = 0; stage < num_stages; ++stage) first_layer.push_back(static_cast<int>(stage * num_layers / num_stages));
-  return first_layer;
-}
 
 [[noreturn]] void fail_for_memory(const SplitCosts& costs, int64_t limit_bytes, const Split& smallest, bool proved) {
   const int64_t needed = most_memory_bytes(smallest, costs.num_ranks());
@@ -27,7 +24,7 @@ std::vector<int> even_cuts(int num_layers, int num_stages) {
        "): allow more, use more ranks or smaller micro-batches, or recompute");
 }
 
-/// A cut that fits and how slow it is: no slower stage need be looked at.
+/// The bottleneck of the best start that fits; slower stages need not be searched.
 SplitLimits limits_from_starts(const SplitCosts& costs, int64_t memory_bytes, const std::vector<std::vector<int>>& starts) {
   SplitLimits limits;
   if (memory_bytes > 0) limits.memory_bytes = memory_bytes;
@@ -39,7 +36,7 @@ SplitLimits limits_from_starts(const SplitCosts& costs, int64_t memory_bytes, co
   return limits;
 }
 
-/// First the least bottleneck, then among the cuts that reach it the one that moves least.
+/// The cut with the least bottleneck; ties go to the least transfers.
 std::optional<FoundSplit> least_bottleneck(const SplitCosts& costs, SplitLimits limits) {
   auto fastest = search_split(costs, SplitGoal::kBottleneck, limits);
   if (!fastest) return std::nullopt;
@@ -47,7 +44,7 @@ std::optional<FoundSplit> least_bottleneck(const SplitCosts& costs, SplitLimits 
   limits.seconds = 0;
   for (const Split::Stage& stage : split.stages) limits.seconds = std::max(limits.seconds, stage.seconds + stage.transfer_seconds);
   auto found = search_split(costs, SplitGoal::kTransfers, limits);
-  if (!found) return fastest;  // Where the number of labels ran out.
+  if (!found) return fastest;  // The limit of labels was reached.
   found->exact &= fastest->exact;
   return found;
 }
@@ -56,7 +53,7 @@ std::string row(const std::vector<std::string>& cells, const std::vector<size_t>
   std::string line;
   for (size_t i = 0; i < cells.size(); ++i) {
     const std::string pad(widths[i] - std::min(widths[i], cells[i].size()), ' ');
-    line += (i ? "  " : "") + (i == 1 ? cells[i] + pad : pad + cells[i]);  // Names to the left, numbers to the right.
+    line += (i ? "  " : "") + (i == 1 ? cells[i] + pad : pad + cells[i]);  // Names are aligned left, numbers right.
   }
   while (line.ends_with(' ')) line.pop_back();
   return line + "\n";
@@ -69,6 +66,28 @@ std::string fixed(double value, int digits) {
 }
 
 }  // namespace
+
+std::vector<int> even_cuts(int num_layers, int num_stages) {
+  std::vector<int> first_layer;
+  for (int64_t stage = 0; stage < num_stages; ++stage) first_layer.push_back(static_cast<int>(stage * num_layers / num_stages));
+  return first_layer;
+}
+
+double num_cuts(int num_layers, int num_stages) {
+  double count = 1;
+  for (int i = 1; i < num_stages; ++i) count *= static_cast<double>(num_layers - i) / i;
+  return count;
+}
+
+bool next_cut(std::vector<int>& first_layer, int num_layers) {
+  const int num_stages = static_cast<int>(first_layer.size());
+  for (int stage = num_stages - 1; stage > 0; --stage) {
+    if (first_layer[static_cast<size_t>(stage)] >= num_layers - num_stages + stage) continue;
+    std::iota(first_layer.begin() + stage, first_layer.end(), first_layer[static_cast<size_t>(stage)] + 1);
+    return true;
+  }
+  return false;
+}
 
 int64_t most_memory_bytes(const Split& split, int num_ranks) {
   std::vector<int64_t> bytes(num_ranks);
@@ -94,7 +113,7 @@ Split best_split(const Profile& profile, const SplitOptions& options) {
     }
     found = *best;
   } else {
-    // As if every stage had a rank of its own: equal stages make equal ranks.
+    // Also start from the best cut with a rank per stage, because equal stages make equal ranks.
     SplitOptions undealt = options;
     undealt.num_ranks = 0;
     const SplitCosts undealt_costs(profile, undealt);
@@ -160,17 +179,16 @@ std::string describe(const Profile& profile, const Split& split) {
   return table;
 }
 
-// A cut into more stages than ranks: stage s runs on rank s mod R, as interleaved schedules deal them, and what counts is the sum of a
-// rank.
+// Cuts into more stages than ranks: stage s runs on rank s mod R, as in interleaved schedules, and the objective is the sum per rank, which
+// depends on all cuts at once, so that there is no short dynamic program.
 //
-// Which stages share a rank makes the sums depend on all cuts at once, so there is no short dynamic program. Steps: (1) climb from every
-// start: move one cut, or all cuts from one on, by 1, 2, 4, ... layers for as long as that helps; (2) walk all cuts in order, leaving out
-// those whose ranks are already slower or larger than the best found, for as many steps as kMostSteps allows. Where step 2 ends by itself
-// the result is proved the best. Two stages of one rank hand over for nothing.
+// Steps: (1) climb from every start: move one cut, or all cuts from one on, by 1, 2, 4, ... layers as long as that helps; (2) enumerate all
+// cuts, pruning those whose ranks are already slower or larger than the best, up to kMostSteps. Where step 2 ends the result is proved the
+// best. Transfers between two stages of one rank are free.
 namespace {
 
-constexpr int64_t kMostSteps = 5'000'000;        // Layers looked at: some hundredths of a second,
-constexpr int64_t kMostClimbSteps = 15'000'000;  // and some tenths.
+constexpr int64_t kMostSteps = 5'000'000;        // Layers visited: some hundredths of a second.
+constexpr int64_t kMostClimbSteps = 15'000'000;  // Some tenths of a second.
 
 class DealtSearch {
  public:
@@ -186,8 +204,7 @@ class DealtSearch {
   }
 
  private:
-  /// Compared in this order.
-  using Score = std::tuple<int64_t, double, double>;  // Bytes over the limit, bottleneck, sum of transfers.
+  using Score = std::tuple<int64_t, double, double>;  // Bytes over the limit, bottleneck, sum of transfers; compared in this order.
 
   int64_t over_limit(int64_t bytes) const { return std::max<int64_t>(0, bytes - limit_bytes_); }
 
@@ -235,7 +252,7 @@ class DealtSearch {
     return stage + 1 == cuts.size() || cuts[stage] < cuts[stage + 1];
   }
 
-  /// All ways to go on from current_, whose last stage is still open.
+  /// Enumerates all cuts that extend current_, whose last stage is open.
   void walk() {
     const int stage = static_cast<int>(current_.size()) - 1, first = current_.back();
     const int stages_behind = costs_.num_stages() - stage - 1, rank = costs_.rank_of(stage);
@@ -262,7 +279,7 @@ class DealtSearch {
 
   int64_t memory_of(int stage, int first, int end) const { return costs_.memory_bytes(stage, first, end, 0); }
 
-  /// Transfers left out, sums rounded: so with a little room.
+  /// Without transfers, and with a tolerance for rounding.
   bool can_lead_to_better(int rank, double seconds, int64_t bytes) const {
     const auto& [over, bottleneck, transfers] = best_score_;
     const int64_t least_over = over_limit(rank_bytes_[rank] + bytes);
@@ -275,7 +292,7 @@ class DealtSearch {
   int64_t num_steps_ = 0;
   std::vector<int> best_, current_;
   Score best_score_{std::numeric_limits<int64_t>::max(), 0, 0};
-  std::vector<double> rank_seconds_;  // Of the stages of current_ but the last.
+  std::vector<double> rank_seconds_;  // Sums over the stages of current_ except the last.
   std::vector<int64_t> rank_bytes_;
 };
 
@@ -283,6 +300,86 @@ class DealtSearch {
 
 FoundSplit search_dealt_split(const SplitCosts& costs, int64_t memory_limit_bytes, const std::vector<std::vector<int>>& starts) {
   return DealtSearch(costs, memory_limit_bytes).run(starts);
+}
+
+Split auto_split(const Profile& profile, const Layout& layout, const SplitOptions& options, const std::vector<int>& worker_of_stage) {
+  const Split best = best_split(profile, options);
+  const auto with = [&](const std::vector<int>& first_layer) {
+    return given_split(profile, options, {first_layer.begin() + 1, first_layer.end()});
+  };
+  const auto seconds = [&](const std::vector<int>& first_layer) {
+    const bool fits = options.memory_bytes == 0 || most_memory_bytes(with(first_layer), options.num_ranks) <= options.memory_bytes;
+    if (!fits) return std::numeric_limits<double>::infinity();
+    return forecast_step_seconds(profile, layout, {stage_of_layers(first_layer, profile.layers.size()), worker_of_stage}, {});
+  };
+  const std::vector<int> found =
+      improve_split(static_cast<int>(profile.layers.size()), {best.first_layer, even_split(profile, options).first_layer}, seconds);
+  return found == best.first_layer ? best : with(found);
+}
+
+// split=auto: the cut with the least simulated time of a step. Where ranks have several stages, cuts with equal sums per rank differ: a
+// small first stage lets other ranks start early, a large last one delays them.
+//
+// Up to kMostCuts cuts all are tried; otherwise a descent from each start takes the best move of one boundary by one or two layers as long
+// as it gains. Cost: kMostCuts simulations, or 4 x stages x steps of the descent.
+namespace {
+
+constexpr double kMostCuts = 500;
+constexpr int kMostDescents = 200;
+
+bool is_cut(const std::vector<int>& first_layer, int num_layers) {
+  return !first_layer.empty() && first_layer.front() == 0 && first_layer.back() < num_layers &&
+         std::is_sorted(first_layer.begin(), first_layer.end(), std::less_equal<>());
+}
+
+struct Best {
+  std::vector<int> first_layer;
+  double seconds = 0;
+
+  bool take(const std::vector<int>& cut, const StepSeconds& seconds_of) {
+    const double its = seconds_of(cut);
+    if (!first_layer.empty() && !(its < seconds)) return false;
+    first_layer = cut, seconds = its;
+    return true;
+  }
+};
+
+void descend(int num_layers, const std::vector<int>& start, const StepSeconds& seconds, Best& best) {
+  Best here;
+  here.take(start, seconds);
+  for (int descent = 0; descent < kMostDescents; ++descent) {
+    const std::vector<int> from = here.first_layer;
+    bool gained = false;
+    for (size_t stage = 1; stage < from.size(); ++stage)
+      for (const int by : {-1, 1, -2, 2}) {
+        std::vector<int> moved = from;
+        moved[stage] += by;
+        if (is_cut(moved, num_layers)) gained |= here.take(moved, seconds);
+      }
+    if (!gained) break;
+  }
+  if (best.first_layer.empty() || here.seconds < best.seconds) best = here;
+}
+
+}  // namespace
+
+std::vector<int> improve_split(int num_layers, const std::vector<std::vector<int>>& starts, const StepSeconds& seconds) {
+  if (starts.empty()) fail(ErrorCode::kBadInput, "improve_split: no cut to start from");
+  for (const std::vector<int>& start : starts)
+    if (!is_cut(start, num_layers) || start.size() != starts.front().size())
+      fail(ErrorCode::kBadInput, "improve_split: invalid start: not a cut of ", num_layers, " layers into ", starts.front().size(),
+           " stages");
+  Best best;
+  if (num_cuts(num_layers, static_cast<int>(starts.front().size())) > kMostCuts) {
+    for (const std::vector<int>& start : starts) descend(num_layers, start, seconds, best);
+    return best.first_layer;
+  }
+  for (const std::vector<int>& start : starts) best.take(start, seconds);
+  std::vector<int> cut(starts.front().size());
+  std::iota(cut.begin(), cut.end(), 0);
+  do best.take(cut, seconds);
+  while (next_cut(cut, num_layers));
+  return best.first_layer;
 }
 
 }  // namespace cohort

@@ -1,17 +1,15 @@
 // The best cut of a graph of layers into K stages, by dynamic programming from the last layer to the first.
 //
-// best(a, k) is the best cut of layers a, a+1, ... into k stages; its first stage is [a, b), the rest best(b, k-1). What [a, b) costs
-// depends on a and b alone, but for values that several later stages read: each of these stages is sent a copy. So a state holds, for every
-// value made before b that two or more layers from b on read, by how many stages it is read; a cell keeps one label for each such vector
-// that no other label beats in cost and in every count. A chain has one label a cell, a residual network a few.
+// best(a, k) is the best cut of layers a, a+1, ... into k stages: a first stage [a, b), then best(b, k-1). The cost of [a, b) depends on a
+// and b alone, except for values that several later stages read, because each gets a copy. So a state counts, for every value made before b
+// that two or more layers from b on read, the stages that read it; a cell keeps the labels that no other label beats in cost and in every
+// count. A chain has one label per cell, a residual network a few.
 //
-// Cost: K L R steps, R the layers that fit into a stage before it is slower than the limit (about L / K in the end, since callers pass the
-// bottleneck of a cut at hand); L K labels. Cells keep at most kMostLabels, and after kMostSteps labels kFewLabels: where that drops one,
-// the result is the best found but not proved.
+// Cost: K L R steps with R layers per stage within the limit (about L / K, since callers pass the bottleneck of a known cut), and L K
+// labels. Cells keep at most kMostLabels, and kFewLabels after kMostSteps; where a label is dropped the result is not proved.
 //
-// Source: the recurrence is the classic partition of a chain (Bokhari 1988, "Partitioning problems in parallel, pipelined and distributed
-// computing", section 3; PipeDream, Narayanan et al. 2019, section 3.1, uses it for pipelines). Those know chains only; skips and memory
-// are ours.
+// Source: the partition of a chain (Bokhari 1988, "Partitioning problems in parallel, pipelined and distributed computing", section 3;
+// PipeDream, Narayanan et al. 2019, section 3.1). Skips and memory are ours.
 #include "cohort/plan/cut/split_search.h"
 
 #include <algorithm>
@@ -23,13 +21,13 @@ namespace cohort {
 namespace {
 
 constexpr size_t kMostLabels = 64, kFewLabels = 2;
-constexpr int64_t kMostSteps = 3'000'000;  // Labels made with the former number of them: some tenths of a second.
+constexpr int64_t kMostSteps = 3'000'000;  // Some tenths of a second.
 
 /// The best cuts of a suffix that read the open values by the same numbers of stages.
 struct Label {
   double cost = 0;
-  int end = 0;                               // Of the first stage,
-  int next_label = 0;                        // and the label of what follows.
+  int end = 0;                               // End of the first stage.
+  int next_label = 0;                        // Label of the remaining stages.
   std::vector<uint16_t> num_stages_reading;  // One a value of open_[first layer].
 };
 
@@ -58,7 +56,7 @@ class Search {
 
   std::optional<FoundSplit> run() {
     cell(num_layers_, 0).push_back({});
-    std::vector<std::vector<int>> made_for(num_layers_);  // Which values a layer reads.
+    std::vector<std::vector<int>> made_for(num_layers_);  // The values that a layer reads.
     for (int layer = 0; layer < num_layers_; ++layer)
       for (const int reader : costs_.readers(layer)) made_for[reader].push_back(layer);
     for (int first = num_layers_ - 1; first >= 0; --first) {
@@ -128,7 +126,7 @@ class Search {
     insert(cell(first, num_stages_ - stage), std::move(added));
   }
 
-  /// By how many stages from `first` on the values open at `first` are read.
+  /// Counts the stages from `first` on that read each value open at `first`.
   void count_readers(int first, int end, const Label& behind, std::vector<uint16_t>& counts) {
     counts.reserve(open_[first].size());
     size_t i = 0;
@@ -176,7 +174,7 @@ class Search {
   int64_t num_steps_ = 0;
   std::vector<std::vector<Label>> cells_;  // [first layer][stages from there on]
   std::vector<std::vector<int>> open_;     // At each cut, rising.
-  std::vector<int> next_reader_;           // Of each value: the first layer from `first` on that reads it.
+  std::vector<int> next_reader_;           // The first layer from `first` on that reads each value.
   std::vector<Traffic> sent_;              // [end]: values of layers from `first` to end that are read behind, each once.
   std::vector<Traffic> received_;
 };
@@ -203,14 +201,8 @@ SplitCosts::SplitCosts(const Profile& profile, const SplitOptions& options)
   if (!(options.optimizer_bytes_factor >= 0) || options.memory_bytes < 0)
     fail(ErrorCode::kBadInput, "split: optimizer_bytes_factor ", options.optimizer_bytes_factor, ", memory_bytes ", options.memory_bytes,
          "; neither may be negative");
-  if (!options.stash_micro_batches.empty() && static_cast<int>(options.stash_micro_batches.size()) != num_stages_)
-    fail(ErrorCode::kBadInput, "split: ", options.stash_micro_batches.size(), " numbers of kept micro-batches for ", num_stages_,
-         " stages");
-  for (int stage = 0; stage < num_stages_; ++stage) {
-    const int most = options.stash_micro_batches.empty() ? num_stages_ - stage : options.stash_micro_batches[stage];
-    if (most < 0) fail(ErrorCode::kBadInput, "split: stage ", stage, " keeps ", most, " micro-batches");
-    kept_.push_back(std::min(most, options.num_micro_batches));
-  }
+  // Micro-batches whose stash a stage keeps under 1F1B.
+  for (int stage = 0; stage < num_stages_; ++stage) kept_.push_back(std::min(num_stages_ - stage, options.num_micro_batches));
 
   seconds_before_.push_back(0), weights_before_.push_back(0), stash_before_.push_back(0);
   for (const LayerProfile& layer : profile.layers) {
@@ -223,10 +215,7 @@ SplitCosts::SplitCosts(const Profile& profile, const SplitOptions& options)
   readers_.resize(num_layers);
   for (const auto& [from, to] : profile.edges)
     if (from >= 0) readers_[from].push_back(to);
-  for (std::vector<int>& readers : readers_) {
-    std::sort(readers.begin(), readers.end());
-    readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
-  }
+  for (std::vector<int>& readers : readers_) sort_unique(readers);
 }
 
 int64_t SplitCosts::memory_bytes(int stage, int first, int end, int64_t received_bytes) const {
@@ -244,7 +233,7 @@ Split SplitCosts::account(std::vector<int> first_layer) const {
     for (int layer = first_layer[stage]; layer < end; ++layer) {
       int reader_stage = stage;
       for (const int reader : readers_[layer]) {
-        if (reader_stage + 1 >= num_stages_ || reader < first_layer[reader_stage + 1]) continue;  // In a stage that has it.
+        if (reader_stage + 1 >= num_stages_ || reader < first_layer[reader_stage + 1]) continue;  // That stage has the value already.
         while (reader_stage + 1 < num_stages_ && reader >= first_layer[reader_stage + 1]) ++reader_stage;
         if (rank_of(reader_stage) == rank_of(stage)) continue;
         moved[stage].add(value_of(layer));

@@ -1,5 +1,5 @@
 #pragma once
-// What a stage of a cut costs: the sums that all searches for a cut and the final account share, so that they agree to the last bit.
+// Costs of the stages of a cut: the sums that all searches and the final result share, so that they agree to the last bit.
 
 #include <cstdint>
 #include <limits>
@@ -11,7 +11,7 @@
 
 namespace cohort {
 
-/// Hand-overs of a micro-batch. Whole numbers until they become seconds: sums in any order are equal.
+/// Transfers of a micro-batch. Integers, so that sums in any order are equal.
 struct Traffic {
   int64_t num_values = 0, bytes = 0;
   void add(const Traffic& other, int64_t times = 1) {
@@ -22,7 +22,7 @@ struct Traffic {
 
 class SplitCosts {
  public:
-  /// Error(kBadInput) for a profile or options that are none.
+  /// Error(kBadInput) for an invalid profile or invalid options.
   SplitCosts(const Profile& profile, const SplitOptions& options);
 
   int num_layers() const { return static_cast<int>(readers_.size()); }
@@ -68,7 +68,7 @@ enum class SplitGoal {
 };
 
 struct SplitLimits {
-  double seconds = std::numeric_limits<double>::infinity();  ///< Of a stage.
+  double seconds = std::numeric_limits<double>::infinity();  ///< Limit per stage.
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
 

@@ -67,7 +67,7 @@ struct Oracle {
     for (size_t l = 0; l < profile.layers.size(); ++l) {
       const LayerProfile& cost = profile.layers[l];
       const int stage = stage_of(static_cast<int>(l)), rank = stage % num_ranks;
-      const int most = options.stash_micro_batches.empty() ? options.num_stages - stage : options.stash_micro_batches[stage];
+      const int most = options.num_stages - stage;
       seconds[rank] += cost.forward_seconds + cost.backward_input_seconds + cost.backward_weight_seconds;
       memory[rank] += double(cost.weight_bytes) * (2 + options.optimizer_bytes_factor);
       memory[rank] += double(cost.stash_bytes) * std::min(most, options.num_micro_batches);
@@ -78,7 +78,7 @@ struct Oracle {
     for (const auto& [value, stage] : messages) {
       const int64_t bytes = profile.layers[value].output_bytes;
       const double there_and_back = 2 * profile.transfer_seconds(bytes);
-      const int most = options.stash_micro_batches.empty() ? options.num_stages - stage : options.stash_micro_batches[stage];
+      const int most = options.num_stages - stage;
       seconds[stage_of(value) % num_ranks] += there_and_back;
       seconds[stage % num_ranks] += there_and_back;
       memory[stage % num_ranks] += double(bytes) * std::min(most, options.num_micro_batches);
@@ -150,8 +150,6 @@ TEST_CASE("no cut of any small graph is better") {
     options.num_micro_batches = 1 + static_cast<int>(random() % 5);
     options.optimizer_bytes_factor = static_cast<double>(random() % 3);
     if (random() % 3 == 0) options.num_ranks = 1 + static_cast<int>(random() % static_cast<unsigned>(options.num_stages));
-    if (random() % 4 == 0)
-      for (int stage = 0; stage < options.num_stages; ++stage) options.stash_micro_batches.push_back(static_cast<int>(random() % 4));
     if (random() % 2 == 0) {  // Around what is needed.
       const int64_t least = Oracle{profile, options}.best().least_memory;
       options.memory_bytes = std::max<int64_t>(1, least * static_cast<int>(85 + random() % 40) / 100);
@@ -204,7 +202,6 @@ TEST_CASE("what is no cut is refused") {
   CHECK_THROWS_WITH_AS(best_split(profile, {.num_stages = 4}), doctest::Contains("use at most 3"), Error);
   CHECK_THROWS_WITH_AS(best_split(profile, {.num_stages = 2, .num_ranks = 3}), doctest::Contains("use 1 to 2 ranks"), Error);
   CHECK_THROWS_AS(best_split(profile, {.num_stages = 0}), Error);
-  CHECK_THROWS_AS(best_split(profile, {.num_stages = 2, .stash_micro_batches = {1}}), Error);
   CHECK_THROWS_WITH_AS(given_split(profile, {.num_stages = 3}, {1}), doctest::Contains("but the layout has 3"), Error);
   CHECK_THROWS_WITH_AS(given_split(profile, {.num_stages = 3}, {2, 2}), doctest::Contains("cuts rise"), Error);
   CHECK_THROWS_AS(given_split(profile, {.num_stages = 2}, {3}), Error);
@@ -237,15 +234,15 @@ TEST_CASE("a profile survives JSON, and what is wrong in a file is said") {
     CHECK_THROWS_WITH_AS(profile_from_json(changed), doctest::Contains(text), Error);
   };
   refused("'edges' is missing", [](Json& j) { j.erase("edges"); });
-  refused("layer 1: 'name' is no text", [](Json& j) { j["layers"][1]["name"] = 3; });
+  refused("layers[1]: 'name' is 3; expected text", [](Json& j) { j["layers"][1]["name"] = 3; });
   refused("did you mean 'stash_bytes'", [](Json& j) { j["layers"][0]["stash_byte"] = 3; });
   refused("is -1", [](Json& j) { j["layers"][0]["forward_seconds"] = -1; });
-  refused("no whole number", [](Json& j) { j["layers"][0]["weight_bytes"] = 1.5; });
-  refused("bytes; expected", [](Json& j) { j["layers"][0]["weight_bytes"] = INT64_MAX; });
-  refused("edge 3 to 9", [](Json& j) { j["edges"].push_back({3, 9}); });
-  refused("expected [from, to]", [](Json& j) { j["edges"].push_back({3}); });
-  refused("none of: no itself readers", [](Json& j) { j["layers"][0]["output_kept"] = "yes"; });
-  refused("0 layers", [](Json& j) { j["layers"] = Json::array(), j["edges"] = Json::array(); });
+  refused("'weight_bytes' is 1.5; expected a whole number", [](Json& j) { j["layers"][0]["weight_bytes"] = 1.5; });
+  refused("expected a whole number from 0 to", [](Json& j) { j["layers"][0]["weight_bytes"] = INT64_MAX; });
+  refused("is 9; expected a whole number from 0 to 4", [](Json& j) { j["edges"].push_back({3, 9}); });
+  refused("expected a pair of layer indices", [](Json& j) { j["edges"].push_back({3}); });
+  refused("one of: no itself readers", [](Json& j) { j["layers"][0]["output_kept"] = "yes"; });
+  refused("'layers' is empty", [](Json& j) { j["layers"] = Json::array(), j["edges"] = Json::array(); });
 }
 
 }  // namespace

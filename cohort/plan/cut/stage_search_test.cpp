@@ -1,5 +1,5 @@
 // Stages beside trying every sequence of stages and replicas of small graphs.
-#include "cohort/plan/cut/stage_search.h"
+#include "cohort/plan/cut/downsets.h"
 
 #include <doctest/doctest.h>
 

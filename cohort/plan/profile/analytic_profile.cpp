@@ -2,16 +2,16 @@
 //
 //   products   2 x rows x columns x inner operations, rows times the micro-batch, at the device's rate for the precision; a result of E
 //              elements and w columns reaches E / (E + half_rate_elements) x w / (w + half_rate_width) of it, as in
-//              forecast/transformer_step.cpp. Under tp columns are divided
+//              bench/published/forecast/transformer_step.cpp. tp divides columns
 //   the rest   bytes moved over the memory's rate
-//   launch     no layer starts faster than the host can start its kernels: launch_seconds are those of a Transformer block, which has 20
+//   launch     a layer takes at least the launch time of its kernels: launch_seconds is that of a Transformer block, which has 20
 //   backward   the gradient of the input: every product once more (those without weights, of attention, twice: both factors), and the
 //              rest; that of the weight: products with weights once more
 //   stash      what autograd saves, docs/algorithms/analytic_profiles.md; fp32 has 4 bytes an element. In half precision products save
-//              copies of their inputs of 2 bytes each, and what lies between them is half as large
+//              2-byte copies of their inputs, and values between them are half as large
 //
-// Weights are read once by each part that uses them, and their gradients written once. Not modelled: how well caches and fused kernels do,
-// and what the CPU's attention keeps in bf16.
+// Weights are read once by each part that uses them, and their gradients written once. Not modelled: caches, fused kernels, and the stash
+// of the CPU's attention in bf16.
 #include "cohort/plan/profile/analytic_profile.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr double kBlockKernels = 20;
 
-/// The shape of a sample, by the name of the data.
+/// The shape of a sample, from the name of the data.
 DataShape shape_of(const std::string& data, bool is_text, int64_t context, int64_t image_size) {
   const std::string name = data.substr(0, data.find(':'));
   const auto text = [&] { return DataShape{DataShape::Kind::kText, {context}, 256, {}}; };
@@ -63,7 +63,7 @@ DataShape shape_of(const std::string& data, bool is_text, int64_t context, int64
     if (is_scores ? !number || *number < 1
                   : !words[i].starts_with("samples=") && !words[i].starts_with("noise=") && !words[i].starts_with("seed="))
       fail(ErrorCode::kBadInput, name_settings("--data "), data, ": '", words[i],
-           "' is none of classes=N, labels=N, samples=N, noise=X, seed=N");
+           "' is unknown; expected classes=N, labels=N, samples=N, noise=X, seed=N");
     if (is_scores) shape.num_classes = *number;
     shape.labels = shape.labels || is_labels;
   }
@@ -93,7 +93,7 @@ class ShapeCosts {
     LayerCost cost;
     cost.forward_seconds = std::max(launch, with_weights + of_activations + rest + read);
     cost.backward_input_seconds = std::max(launch, with_weights + 2 * of_activations + rest + read);
-    // Norms and embeddings read what came and what goes back once more.
+    // Norms and embeddings read inputs and output gradients once more.
     if (layer.num_trained > 0 || layer.tied_to >= 0)
       cost.backward_weight_seconds = weights + (layer.products.empty() ? rest / 2 : with_weights);
     cost.stash_bytes = bytes(b * stash_bytes(index, parts));
@@ -114,7 +114,7 @@ class ShapeCosts {
   }
 
   double seconds(const Product& product, double b, double parts, bool by_inner) const {
-    const bool by_head = product.of_activations;  // Heads are divided: fewer products, each as large.
+    const bool by_head = product.of_activations;  // tp divides heads: fewer products of the same size.
     const double rows = product.rows * (by_head ? 1 : b), times = product.times * (by_head ? b / parts : 1);
     const double columns = by_head || by_inner ? product.columns : std::max(1.0, product.columns / parts);
     const double inner = by_inner && !by_head ? std::max(1.0, product.inner / parts) : product.inner;
@@ -130,7 +130,7 @@ class ShapeCosts {
     return is_half ? 2 : 4;
   }
 
-  /// Of a sample: gradients of output and inputs; of a block those of its hidden units too, of the last layer the loss and the output.
+  /// Per sample: gradients of output and inputs; also of hidden units of a block, and the loss and output of the last layer.
   double working_bytes(size_t index, double parts) const {
     const LayerShape& layer = graph_.layers()[index];
     const auto outputs = static_cast<double>(layer.output_elements);
@@ -142,7 +142,7 @@ class ShapeCosts {
     return 4 * elements;
   }
 
-  /// Of a sample. A layer's output is its own memory where it or a reader keeps it.
+  /// Per sample. A layer's output counts as its own where it or a reader keeps it.
   double stash_bytes(size_t index, double parts) const {
     const LayerShape& layer = graph_.layers()[index];
     const double own = static_cast<double>(layer.whole_stash_elements) +
@@ -176,32 +176,16 @@ class ShapeCosts {
   double element_bytes_;
 };
 
-std::vector<int> degrees_of(const AnalyticOptions& options, const Cluster& cluster, const ShapeGraph& graph) {
-  std::vector<int> degrees = options.tensor_degrees;
-  for (const int degree : degrees)
-    if (degree < 1) fail(ErrorCode::kBadInput, "a tensor degree of ", degree, " is none; expected 1 or more");
+/// 1, 2, 4, ... up to the devices of the largest host, where a layer can be divided so.
+std::vector<int> tensor_degrees(const Cluster& cluster, const ShapeGraph& graph) {
   int largest = 1;
   for (const HostGroup& group : cluster.hosts) largest = std::max(largest, group.devices_per_host);
-  if (degrees.empty())
-    for (int degree = 1; degree <= largest; degree *= 2) degrees.push_back(degree);
-  std::erase_if(degrees, [&](int degree) {
-    return degree > 1 && std::none_of(graph.layers().begin(), graph.layers().end(),
-                                      [&](const LayerShape& layer) { return layer.tensor_parts > 1 && layer.tensor_parts % degree == 0; });
-  });
-  std::sort(degrees.begin(), degrees.end());
-  degrees.erase(std::unique(degrees.begin(), degrees.end()), degrees.end());
+  std::vector<int> degrees = {1};
+  for (int degree = 2; degree <= largest; degree *= 2)
+    if (std::any_of(graph.layers().begin(), graph.layers().end(),
+                    [&](const LayerShape& layer) { return layer.tensor_parts > 1 && layer.tensor_parts % degree == 0; }))
+      degrees.push_back(degree);
   return degrees;
-}
-
-/// Of one kind of device, sorted.
-std::vector<std::string> precisions_of(const AnalyticOptions& options, const DeviceKind& kind) {
-  std::vector<std::string> precisions;
-  for (const DeviceKind::Rate& rate : kind.rates)
-    if (options.precisions.empty() ||
-        std::find(options.precisions.begin(), options.precisions.end(), rate.precision) != options.precisions.end())
-      precisions.push_back(rate.precision);
-  std::sort(precisions.begin(), precisions.end());
-  return precisions;
 }
 
 std::vector<int64_t> sizes_of(const AnalyticOptions& options) {
@@ -209,9 +193,8 @@ std::vector<int64_t> sizes_of(const AnalyticOptions& options) {
   if (sizes.empty())
     for (int64_t size = 1; size <= 256; size *= 2) sizes.push_back(size);
   for (const int64_t size : sizes)
-    if (size < 1) fail(ErrorCode::kBadInput, "a micro-batch of ", size, " samples is none; expected 1 or more");
-  std::sort(sizes.begin(), sizes.end());
-  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+    if (size < 1) fail(ErrorCode::kBadInput, "invalid micro-batch: ", size, " samples; expected 1 or more");
+  sort_unique(sizes);
   return sizes;
 }
 
@@ -271,8 +254,7 @@ ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, 
                               .tensor_parts = static_cast<int>(std::min<int64_t>(layer.tensor_parts, 1 << 30)),
                               .num_tensor_exchanges = layer.num_tensor_exchanges});
     std::vector<int> inputs = layer.inputs;
-    std::sort(inputs.begin(), inputs.end());
-    inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
+    sort_unique(inputs);
     for (const int input : inputs) profile.edges.emplace_back(input, static_cast<int>(index));
     if (layer.tied_to >= 0) profile.tied.emplace_back(layer.tied_to, static_cast<int>(index));
   }
@@ -280,15 +262,19 @@ ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, 
   std::vector<const DeviceKind*> kinds;
   for (const DeviceKind& kind : cluster.devices) kinds.push_back(&kind);
   std::sort(kinds.begin(), kinds.end(), [](const DeviceKind* a, const DeviceKind* b) { return a->name < b->name; });
-  for (const DeviceKind* kind : kinds)
-    for (const std::string& precision : precisions_of(options, *kind))
-      for (const int degree : degrees_of(options, cluster, graph))
+  for (const DeviceKind* kind : kinds) {
+    std::vector<std::string> precisions;
+    for (const DeviceKind::Rate& rate : kind->rates) precisions.push_back(rate.precision);
+    std::sort(precisions.begin(), precisions.end());
+    for (const std::string& precision : precisions)
+      for (const int degree : tensor_degrees(cluster, graph))
         for (const int64_t size : sizes) {
           ProfilePoint point{.device = kind->name, .precision = precision, .tp = degree, .micro_batch = size};
           const ShapeCosts costs(graph, *kind, precision, degree);
           for (size_t index = 0; index < graph.layers().size(); ++index) point.layers.push_back(costs.of(index, size));
           profile.points.push_back(std::move(point));
         }
+  }
   return profile;
 }
 

@@ -121,7 +121,7 @@ TEST_CASE("calibration file: one that is named and of no use is refused") {
   append_text(folder / "garbage",
               "\x7f"
               "ELF\nwhat\n");
-  CHECK(contains(refused(folder / "garbage"), "no calibration file: 2 lines are damaged"));
+  CHECK(contains(refused(folder / "garbage"), "invalid calibration file: 2 lines are damaged"));
   append_calibration(folder / "garbage", error(10));  // One line is enough: others may have been cut.
   CHECK(refused(folder / "garbage").empty());
   CHECK(refused(folder / "garbage/below/c.jsonl").empty());  // It keeps nobody from training.
@@ -213,7 +213,7 @@ TEST_CASE("the forecast of a plan") {
     bad[key] = value;
     return said([&] { forecast_of_plan(bad, "p.json", "p.json"); });
   };
-  CHECK(contains(refused("predicted_step_seconds", -1), "p.json: 'predicted_step_seconds' is no number above 0"));
+  CHECK(contains(refused("predicted_step_seconds", -1), "p.json: 'predicted_step_seconds' is not a number above 0"));
   CHECK(contains(refused("interval", Json::array({1, 2, 3})), "has 3 numbers; expected two"));
   CHECK(contains(refused("workers", 7), "p.json: 'workers': expected a list"));
   CHECK(contains(refused("peak_memory_bytes", -5), "p.json: 'peak_memory_bytes': expected a whole number from 0 up, found -5"));

@@ -19,14 +19,14 @@ struct DeviceKind {
   };
 
   std::string name;
-  int64_t memory_bytes = 0;            ///< All of it.
-  int64_t reserved_bytes = 0;          ///< Of it, what a process has before its first tensor.
-  double allocator_overhead = 0;       ///< Share of the tensors' bytes that rounding and fragments cost.
-  std::vector<Rate> rates;             ///< Of matrix products that fill the device.
-  double half_rate_elements = 0;       ///< Elements of a product's result at which it has half of that rate,
-  double half_rate_width = 0;          ///< and columns of it, likewise; 0: any product has the full rate.
-  double memory_bytes_per_second = 0;  ///< For what is no product, and for updates of weights.
-  double launch_seconds = 0;           ///< In which the host starts a layer's forward: it takes no less.
+  int64_t memory_bytes = 0;            ///< Total memory.
+  int64_t reserved_bytes = 0;          ///< Used by a process before its first tensor.
+  double allocator_overhead = 0;       ///< Rounding and fragmentation, as a share of the tensors' bytes.
+  std::vector<Rate> rates;             ///< Rates of matrix products that fill the device.
+  double half_rate_elements = 0;       ///< Elements of a product's result at which it reaches half of the rate.
+  double half_rate_width = 0;          ///< Columns at which it reaches half of the rate; 0: any product has the full rate.
+  double memory_bytes_per_second = 0;  ///< For everything but products, and for updates of weights.
+  double launch_seconds = 0;           ///< Launch time of a layer's forward, its minimum.
   std::string source;                  ///< Where the numbers are from.
 
   /// Error(kBadInput) where the device has no rate for it.
@@ -34,11 +34,11 @@ struct DeviceKind {
   bool has(const std::string& precision) const;
 };
 
-/// One way between ranks.
+/// Cost of an exchange between ranks.
 struct Link {
-  double latency_seconds = 0;   ///< Of an exchange, for each doubling of its ranks; of a hand-over.
-  double rank_seconds = 0;      ///< Of an exchange, for each of its ranks.
-  double bytes_per_second = 0;  ///< That a rank sends while all ranks of its host do; 0: no limit.
+  double latency_seconds = 0;   ///< For each doubling of the ranks of an exchange; once per transfer.
+  double rank_seconds = 0;      ///< For each rank of an exchange.
+  double bytes_per_second = 0;  ///< Sent by a rank while all ranks of its host send; 0: no limit.
 };
 
 enum class Exchange : uint8_t { kHandOver, kAllReduce, kAllGather, kReduceScatter };
@@ -65,13 +65,13 @@ struct Cluster {
   std::string name, source;
   std::vector<DeviceKind> devices;
   std::vector<HostGroup> hosts;
-  Links inside, across;        ///< Of a host, and between hosts.
+  Links inside, across;        ///< Within a host, and between hosts.
   bool shared_memory = false;  ///< Ranks of a host can hold one copy of the weights and optimizer state.
-  /// Of 100 forecasts made with these numbers 90 should be measured between `low` and `high` times themselves. 1: not known.
+  /// 90 % prediction interval of forecasts made with these numbers, as factors. 1: unknown.
   double forecast_low = 1, forecast_high = 1;
 
   int num_devices() const;
-  /// Of the device of rank `rank`, counted host by host.
+  /// The kind of device of a rank; ranks are numbered host by host.
   int device_of_rank(int rank) const;
   int host_of_rank(int rank) const;
   bool is_mixed() const;  ///< Several kinds of device.
@@ -92,9 +92,9 @@ Cluster cluster_from_json(const Json& json, const std::string& where);
 Json to_json(const Cluster& cluster);
 /// A .toml or .json file. Errors begin with FILE or FILE:LINE.
 Cluster read_cluster(const std::string& path);
-/// The same hardware with the first `num_devices` devices. Error(kBadInput) for none or more than there are.
+/// The cluster cut to its first `num_devices` devices. Error(kBadInput) unless 1 to num_devices().
 Cluster first_devices(const Cluster& cluster, int num_devices);
-/// With more hosts of the last kind, where it has fewer devices than that: as few as do.
+/// The cluster with as many more hosts of the last kind as `num_devices` devices need.
 Cluster with_hosts_for(Cluster cluster, int num_devices);
 
 }  // namespace cohort

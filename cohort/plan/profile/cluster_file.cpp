@@ -1,33 +1,130 @@
-// A Cluster as TOML and as JSON: docs/formats/cluster.md. Both have one schema. TOML is turned into the JSON of the same content, and its
-// tables are kept beside it, because they know the line of each key.
+// A Cluster, and its files as TOML and as JSON: docs/formats/cluster.md. Both have one schema. TOML is turned into the JSON of the same
+// content, and its tables are kept for the line of each key.
 //
-// A file is refused before much is built from it: by its bytes, and TOML also by the dots of a line, since a key a.b.c... nests a table for
-// each of them and the parser's tables are freed by recursion. Source: ours.
+// Large files are refused early: by their bytes, and TOML also by the dots of a line, since a key a.b.c... nests a table for each dot and
+// the parser frees tables by recursion.
+#include "cohort/plan/profile/cluster.h"
+
 #include <toml++/toml.h>
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/text/json.h"
-#include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
-#include "cohort/plan/profile/cluster.h"
+#include "cohort/plan/profile/file_fields.h"
 
 namespace cohort {
-namespace {
 
-/// A name of `names`; long texts are no slips of the finger, and an edit distance to them would take long.
-std::string nearest(const std::string& text, const std::vector<std::string>& names) {
-  return text.size() > 64 ? "" : did_you_mean(text, names);
+const std::array<std::string, kNumExchanges>& exchange_names() {
+  static const std::array<std::string, kNumExchanges> kNames = {"hand_over", "all_reduce", "all_gather", "reduce_scatter"};
+  return kNames;
 }
 
-/// Where a value stands: FILE, and of TOML its line.
+bool DeviceKind::has(const std::string& precision) const {
+  return std::any_of(rates.begin(), rates.end(), [&](const Rate& rate) { return rate.precision == precision; });
+}
+
+double DeviceKind::flops_per_second(const std::string& precision) const {
+  std::vector<std::string> known;
+  for (const Rate& rate : rates) {
+    if (rate.precision == precision) return rate.flops_per_second;
+    known.push_back(rate.precision);
+  }
+  fail(ErrorCode::kBadInput, "device '", name, "' has no rate for ", precision, "; it has: ", join(known, " "));
+}
+
+int Cluster::num_devices() const {
+  int64_t count = 0;
+  for (const HostGroup& group : hosts) count += static_cast<int64_t>(group.num_hosts) * group.devices_per_host;
+  return static_cast<int>(count);
+}
+
+namespace {
+
+void check_rank(const Cluster& cluster, int rank) {
+  if (rank < 0 || rank >= cluster.num_devices())
+    fail(ErrorCode::kBadInput, "the cluster '", cluster.name, "' has ", cluster.num_devices(), " devices, and none for rank ", rank);
+}
+
+}  // namespace
+
+int Cluster::device_of_rank(int rank) const {
+  check_rank(*this, rank);
+  for (const HostGroup& group : hosts) {
+    const int here = group.num_hosts * group.devices_per_host;
+    if (rank < here) return group.kind_of(rank % group.devices_per_host);
+    rank -= here;
+  }
+  return hosts.back().device;
+}
+
+int Cluster::host_of_rank(int rank) const {
+  check_rank(*this, rank);
+  int host = 0;
+  for (const HostGroup& group : hosts) {
+    const int here = group.num_hosts * group.devices_per_host;
+    if (rank < here) return host + rank / group.devices_per_host;
+    rank -= here;
+    host += group.num_hosts;
+  }
+  return host;
+}
+
+bool Cluster::is_mixed() const {
+  const int first = hosts.front().kind_of(0);
+  return std::any_of(hosts.begin(), hosts.end(), [&](const HostGroup& group) {
+    return group.mixed.empty() ? group.device != first
+                               : std::any_of(group.mixed.begin(), group.mixed.end(), [&](int kind) { return kind != first; });
+  });
+}
+
+double exchange_seconds(const Cluster& cluster, Exchange exchange, int num_ranks, bool leaves_host, double bytes) {
+  if (num_ranks <= 1) return 0;
+  const Link& link = (leaves_host ? cluster.across : cluster.inside).of(exchange);
+  const auto moved = [&](double sent) { return link.bytes_per_second > 0 ? sent / link.bytes_per_second : 0; };
+  if (exchange == Exchange::kHandOver) return link.latency_seconds + moved(bytes);
+  const double ranks = num_ranks, times = exchange == Exchange::kAllReduce ? 2 : 1;
+  return link.latency_seconds * std::log2(ranks) + link.rank_seconds * ranks + moved(times * (ranks - 1) / ranks * bytes);
+}
+
+bool leaves_host(const Cluster& cluster, int first, int stride, int num_ranks) {
+  const int64_t last = first + static_cast<int64_t>(stride) * (num_ranks - 1);
+  return num_ranks > 1 && cluster.host_of_rank(first) != cluster.host_of_rank(static_cast<int>(last));
+}
+
+Cluster with_hosts_for(Cluster cluster, int num_devices) {
+  HostGroup& last = cluster.hosts.back();
+  if (const int missing = num_devices - cluster.num_devices(); missing > 0)
+    last.num_hosts += (missing + last.devices_per_host - 1) / last.devices_per_host;
+  return cluster;
+}
+
+Cluster first_devices(const Cluster& cluster, int num_devices) {
+  if (num_devices < 1 || num_devices > cluster.num_devices())
+    fail(ErrorCode::kBadInput, "the cluster '", cluster.name, "' has 1 to ", cluster.num_devices(), " devices, not ", num_devices);
+  Cluster out = cluster;
+  out.hosts.clear();
+  for (const HostGroup& group : cluster.hosts) {
+    const int whole = std::min(group.num_hosts, num_devices / group.devices_per_host);
+    if (whole > 0) out.hosts.push_back({whole, group.devices_per_host, group.device, group.mixed});
+    num_devices -= whole * group.devices_per_host;
+    if (whole < group.num_hosts && num_devices > 0) {
+      HostGroup& part = out.hosts.emplace_back(HostGroup{1, num_devices, group.device, {}});
+      for (int place = 0; place < num_devices && !group.mixed.empty(); ++place) part.mixed.push_back(group.kind_of(place));
+      num_devices = 0;
+    }
+    if (num_devices == 0) break;
+  }
+  return out;
+}
+
+namespace {
+
+/// Location of a value: FILE, and in TOML its line.
 struct Place {
   std::string file;
   bool is_toml = false;
@@ -39,88 +136,49 @@ struct Place {
   std::string table(const std::string& name) const { return is_toml ? "[" + name + "]" : name; }
 };
 
-/// One object of the file. Names of keys are the source's; what the file says is quoted, so that a refusal stays one line.
-class Fields {
+/// One table of the file. Refusals name the line of the key, or of its table; a key that the whole file lacks has no line.
+class ClusterFields : public FileFields {
  public:
-  static constexpr size_t kMostTextBytes = 4096;
   static constexpr double kMostRate = 1e30;
 
-  /// `title`: of the table, "" for the whole file. `node`: the same in TOML, where it is from TOML.
-  Fields(const Json& object, const toml::node* node, const Place& place, std::string title, const std::vector<std::string>& keys)
-      : object_(object), node_(node), table_(node ? node->as_table() : nullptr), place_(place), title_(std::move(title)) {
-    if (!object.is_object()) refuse("", "expected ", kind_of_object(), ", found ", shown(object));
-    for (const auto& [key, value] : object.items())
-      if (std::find(keys.begin(), keys.end(), key) == keys.end())
-        refuse(key, "unknown key ", quote_text(key), nearest(key, keys), "; keys: ", join(keys, " "));
-  }
+  /// `title` is that of the table, "" for the whole file; `node` is the TOML node, null in JSON.
+  ClusterFields(const Json& object, const toml::node* node, const Place& place, const std::string& title,
+                const std::vector<std::string>& keys)
+      : FileFields(
+            object,
+            [node, &place, title](const std::string& key) {
+              const toml::node *member = member_of(node, key), *table = title.empty() ? nullptr : node;
+              return concat(place.at(member ? member : table), title.empty() ? "" : ": ", title);
+            },
+            keys, place.is_toml),
+        node_(node),
+        place_(place),
+        title_(title) {}
 
-  /// With the line of the key, or of the table where it has no such key; what the whole file lacks has no line.
-  template <typename... Parts>
-  [[noreturn]] void refuse(const std::string& key, const Parts&... parts) const {
-    const toml::node *member = node_of(key), *table = title_.empty() ? nullptr : node_;
-    fail(ErrorCode::kBadInput, place_.at(member ? member : table), ": ", title_, title_.empty() ? "" : ": ", parts...);
-  }
-
-  bool has(const char* key) const { return object_.contains(key); }
-  bool is_empty() const { return object_.empty(); }
-  const Json& object() const { return object_; }
   const std::string& title() const { return title_; }
   const Place& place() const { return place_; }
 
-  const Json& member(const char* key) const {
-    const auto found = object_.find(key);
-    if (found == object_.end()) refuse("", "'", key, "' is missing");
-    return *found;
-  }
-
-  std::string text(const char* key) const {
-    const Json& value = member(key);
-    if (!value.is_string()) refuse(key, "'", key, "' is ", shown(value), "; expected text");
-    const auto& text = value.get_ref<const std::string&>();
-    if (text.size() > kMostTextBytes) refuse(key, "'", key, "' has ", text.size(), " bytes; at most ", kMostTextBytes, " are accepted");
-    if (text.find_first_of("\n\t") != std::string::npos || printable(text) != text)
-      refuse(key, "'", key, "' is ", quote_text(text), ": control characters are not accepted");
-    return text;
-  }
   std::string name(const char* key) const {
     std::string name = text(key);
     if (name.empty()) refuse(key, "'", key, "' is empty");
     return name;
   }
 
-  bool flag(const char* key) const {
-    const Json& value = member(key);
-    if (!value.is_boolean()) refuse(key, "'", key, "' is ", shown(value), "; expected true or false");
-    return value.get<bool>();
-  }
-
-  /// 80e9 is one, too: nobody counts nine zeros with pleasure.
+  /// Whole numbers may be written as 80e9.
   int64_t integer(const char* key, int64_t least, int64_t most) const {
     const Json& value = member(key);
-    const double number = value.is_number() ? value.get<double>() : NAN;
-    const bool is_whole = value.is_number_integer() || number == std::floor(number);
-    if (!is_whole || !(number >= static_cast<double>(least) && number <= static_cast<double>(most)))
-      refuse(key, "'", key, "' is ", shown(value), "; expected a whole number from ", least, " to ", most);
-    return value.get<int64_t>();
+    const bool is_whole_float = value.is_number_float() && value.get<double>() == std::floor(value.get<double>());
+    if (!is_whole_float || std::abs(value.get<double>()) > 1e18) return integer_value(value, key, {}, least, most);
+    return integer_value(Json(value.get<int64_t>()), key, {}, least, most);
   }
 
-  double number(const char* key, double least, double most) const {
-    const double number = any_number(key);
-    if (!(number >= least && number <= most))
-      refuse(key, "'", key, "' is ", shown(member(key)), "; expected a number from ", least, " to ", most);
-    return number;
-  }
-  double number(const char* key, double least, double most, double left_out) const {
-    return has(key) ? number(key, least, most) : left_out;
-  }
-
-  /// Nothing to a second is slower than one of it.
+  /// A rate of at least 1 per second; with `may_be_none` 0 means no limit.
   double rate(const char* key, bool may_be_none) const {
-    const double number = any_number(key);
+    const Json& value = member(key);
+    const double number = value.is_number() ? value.get<double>() : NAN;
     if (may_be_none && number == 0) return 0;
     if (!(number >= 1 && number <= kMostRate))
-      refuse(key, "'", key, "' is ", shown(member(key)), "; expected a number from 1 to ", kMostRate,
-             may_be_none ? ", or 0: no limit" : "");
+      refuse(key, "'", key, "' is ", shown(value), "; expected a number from 1 to ", kMostRate, may_be_none ? ", or 0: no limit" : "");
     return number;
   }
 
@@ -133,48 +191,32 @@ class Fields {
     return value;
   }
 
-  /// Of a list's `index`th object.
-  Fields entry(const char* key, size_t index, const std::vector<std::string>& keys) const {
-    const toml::node* list = node_of(key);
+  /// The object at `index` of a list.
+  ClusterFields entry(const char* key, size_t index, const std::vector<std::string>& keys) const {
+    const toml::node* list = member_of(node_, key);
     const toml::array* array = list ? list->as_array() : nullptr;
     const std::string title = place_.is_toml ? concat("[[", key, "]] ", index + 1) : concat(key, "[", index, "]");
-    return {(*object_.find(key))[index], array ? array->get(index) : nullptr, place_, title, keys};
+    return {member(key)[index], array ? array->get(index) : nullptr, place_, title, keys};
   }
 
-  Fields part(const char* key, const std::string& title, const std::vector<std::string>& keys) const {
-    const toml::node* node = node_of(key);
-    return {member(key), node, place_, title, keys};
+  ClusterFields part(const char* key, const std::string& title, const std::vector<std::string>& keys) const {
+    return {member(key), member_of(node_, key), place_, title, keys};
   }
 
  private:
-  const toml::node* node_of(const std::string& key) const { return table_ && !key.empty() ? table_->get(key) : nullptr; }
-  const char* kind_of_object() const { return place_.is_toml ? "a table" : "an object"; }
-
-  double any_number(const char* key) const {
-    const Json& value = member(key);
-    return value.is_number() ? value.get<double>() : NAN;
+  static const toml::node* member_of(const toml::node* node, const std::string& key) {
+    const toml::table* table = node ? node->as_table() : nullptr;
+    return table && !key.empty() ? table->get(key) : nullptr;
   }
 
-  std::string shown(const Json& value) const {
-    if (value.is_number_float()) return concat(value.get<double>());
-    if (value.is_number()) return value.dump();
-    if (value.is_string()) return quote_text(value.get_ref<const std::string&>());
-    if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
-    if (value.is_object()) return kind_of_object();
-    if (value.is_array()) return "a list";
-    return place_.is_toml ? "a date or a time" : "null";
-  }
-
-  const Json& object_;
   const toml::node* node_;
-  const toml::table* table_;
   const Place& place_;
   std::string title_;
 };
 
 constexpr size_t kMostFileBytes = size_t{1} << 20, kMostDots = 40;
 constexpr int kMostDepth = 8, kMostDevices = 1 << 20;
-constexpr int64_t kMostBytes = INT64_C(1) << 50;  // A share more of it is far from overflow.
+constexpr int64_t kMostBytes = INT64_C(1) << 50;  // Far from overflow, also with overhead.
 constexpr double kMostSeconds = 1e9, kMostShare = 1e6;
 
 const std::vector<std::string> kPrecisions = {"fp32", "bf16", "fp16"};
@@ -184,7 +226,7 @@ const std::vector<std::string> kDeviceKeys = {"name",   "memory_bytes",         
 const std::vector<std::string> kHostKeys = {"num_hosts", "devices_per_host", "device", "devices"};
 const std::vector<std::string> kLinkKeys = {"latency_seconds", "rank_seconds", "bytes_per_second"};
 
-/// "device" is what TOML repeats, "devices" what JSON lists.
+/// TOML repeats [[device]], JSON lists "devices".
 std::vector<std::string> cluster_keys(bool is_toml) {
   return {"name", "source", "shared_memory", "forecast_low", "forecast_high", is_toml ? "device" : "devices", "hosts", "links"};
 }
@@ -195,27 +237,27 @@ std::vector<std::string> link_group_keys() {
   return keys;
 }
 
-DeviceKind device_from(const Fields& fields) {
+DeviceKind device_from(const ClusterFields& fields) {
   DeviceKind device;
   device.name = fields.name("name");
   device.memory_bytes = fields.integer("memory_bytes", 1, kMostBytes);
   if (fields.has("reserved_bytes")) device.reserved_bytes = fields.integer("reserved_bytes", 0, device.memory_bytes - 1);
   device.allocator_overhead = fields.number("allocator_overhead", 0, 1, 0);
-  const Fields rates = fields.part("rates", fields.title() + ": rates", kPrecisions);
+  const ClusterFields rates = fields.part("rates", fields.title() + ": rates", kPrecisions);
   for (const auto& [precision, value] : rates.object().items()) device.rates.push_back({precision, rates.rate(precision.c_str(), false)});
   if (device.rates.empty()) rates.refuse("", "no rate; expected one or more of: ", join(kPrecisions, " "));
-  device.half_rate_elements = fields.number("half_rate_elements", 0, Fields::kMostRate, 0);
-  device.half_rate_width = fields.number("half_rate_width", 0, Fields::kMostRate, 0);
+  device.half_rate_elements = fields.number("half_rate_elements", 0, ClusterFields::kMostRate, 0);
+  device.half_rate_width = fields.number("half_rate_width", 0, ClusterFields::kMostRate, 0);
   device.memory_bytes_per_second = fields.rate("memory_bytes_per_second", false);
   device.launch_seconds = fields.number("launch_seconds", 0, kMostSeconds, 0);
   if (fields.has("source")) device.source = fields.text("source");
   return device;
 }
 
-/// Of every exchange, then what single ones have of their own.
-Links links_from(const Fields& all, const char* key) {
+/// Reads the values of all exchanges, then those that single exchanges override.
+Links links_from(const ClusterFields& all, const char* key) {
   const std::string name = concat("links.", key);
-  const Fields fields = all.part(key, all.place().table(name), link_group_keys());
+  const ClusterFields fields = all.part(key, all.place().table(name), link_group_keys());
   Links links;
   Link of_all;
   of_all.latency_seconds = fields.number("latency_seconds", 0, kMostSeconds);
@@ -227,7 +269,7 @@ Links links_from(const Fields& all, const char* key) {
     if (is_hand_over) link.rank_seconds = 0;
     const std::string& exchange = exchange_names()[i];
     if (!fields.has(exchange.c_str())) continue;
-    const Fields own = fields.part(exchange.c_str(), fields.place().table(name + "." + exchange), kLinkKeys);
+    const ClusterFields own = fields.part(exchange.c_str(), fields.place().table(name + "." + exchange), kLinkKeys);
     if (own.is_empty()) own.refuse("", "is empty; give one or more of: ", join(kLinkKeys, " "));
     if (is_hand_over && own.has("rank_seconds"))
       own.refuse("rank_seconds", "'rank_seconds' does not act on a hand-over, which is between two ranks; leave it out");
@@ -238,10 +280,10 @@ Links links_from(const Fields& all, const char* key) {
   return links;
 }
 
-void take_devices(const Fields& fields, const char* key, Cluster& cluster, std::unordered_map<std::string, int>& index_of) {
+void take_devices(const ClusterFields& fields, const char* key, Cluster& cluster, std::unordered_map<std::string, int>& index_of) {
   const size_t count = fields.list(key).size();
   for (size_t i = 0; i < count; ++i) {
-    const Fields its = fields.entry(key, i, kDeviceKeys);
+    const ClusterFields its = fields.entry(key, i, kDeviceKeys);
     cluster.devices.push_back(device_from(its));
     const std::string& name = cluster.devices.back().name;
     const auto [known, is_new] = index_of.emplace(name, static_cast<int>(i));
@@ -249,19 +291,19 @@ void take_devices(const Fields& fields, const char* key, Cluster& cluster, std::
   }
 }
 
-int kind_named(const Fields& its, const char* key, const std::string& device, const Cluster& cluster,
+int kind_named(const ClusterFields& its, const char* key, const std::string& device, const Cluster& cluster,
                const std::unordered_map<std::string, int>& index_of) {
   const auto found = index_of.find(device);
   if (found != index_of.end()) return found->second;
   std::vector<std::string> names;
   for (const DeviceKind& kind : cluster.devices) names.push_back(kind.name);
-  const std::string meant = nearest(device, names);
+  const std::string meant = suggestion(device, names);
   if (names.size() > 8) names.resize(8), names.emplace_back("...");
   its.refuse(key, "no device is named ", quote_text(device), meant, "; there are: ", quote_text(join(names, " ")));
 }
 
-/// Hosts whose devices are not alike name each of them.
-void take_mixed(const Fields& its, const Cluster& cluster, const std::unordered_map<std::string, int>& index_of, HostGroup& group) {
+/// Hosts with different devices name each of them.
+void take_mixed(const ClusterFields& its, const Cluster& cluster, const std::unordered_map<std::string, int>& index_of, HostGroup& group) {
   if (its.has("device")) its.refuse("device", "'device' and 'devices' say the same; leave one of them out");
   const Json& names = its.member("devices");
   if (!names.is_array()) its.refuse("devices", "'devices' is ", names.type_name(), "; expected a list of names");
@@ -274,11 +316,11 @@ void take_mixed(const Fields& its, const Cluster& cluster, const std::unordered_
   group.device = group.mixed.front();
 }
 
-void take_hosts(const Fields& fields, Cluster& cluster, const std::unordered_map<std::string, int>& index_of) {
+void take_hosts(const ClusterFields& fields, Cluster& cluster, const std::unordered_map<std::string, int>& index_of) {
   const size_t count = fields.list("hosts").size();
   int64_t num_devices = 0;
   for (size_t i = 0; i < count; ++i) {
-    const Fields its = fields.entry("hosts", i, kHostKeys);
+    const ClusterFields its = fields.entry("hosts", i, kHostKeys);
     HostGroup group;
     group.num_hosts = static_cast<int>(its.integer("num_hosts", 1, kMostDevices));
     group.devices_per_host = static_cast<int>(its.integer("devices_per_host", 1, kMostDevices));
@@ -295,7 +337,7 @@ bool has_several_devices(const Cluster& cluster) {
 }
 bool has_several_hosts(const Cluster& cluster) { return cluster.hosts.size() > 1 || cluster.hosts.at(0).num_hosts > 1; }
 
-void take_links(const Fields& fields, Cluster& cluster) {
+void take_links(const ClusterFields& fields, Cluster& cluster) {
   const bool needs_inside = has_several_devices(cluster), needs_across = has_several_hosts(cluster);
   const auto missing = [](const char* name, const char* why) { return concat("'links.", name, "' is missing: ", why); };
   const std::string no_inside = missing("inside", "a host has several devices"), no_across = missing("across", "there are several hosts");
@@ -304,7 +346,7 @@ void take_links(const Fields& fields, Cluster& cluster) {
     if (needs_across) fields.refuse("", no_across);
     return;
   }
-  const Fields links = fields.part("links", fields.place().table("links"), {"inside", "across"});
+  const ClusterFields links = fields.part("links", fields.place().table("links"), {"inside", "across"});
   if (needs_inside && !links.has("inside")) fields.refuse("", no_inside);
   if (needs_across && !links.has("across")) fields.refuse("", no_across);
   if (links.is_empty()) links.refuse("", "is empty; leave it out or give 'inside' or 'across'");
@@ -314,7 +356,7 @@ void take_links(const Fields& fields, Cluster& cluster) {
 
 Cluster cluster_from(const Json& json, const toml::table* table, const Place& place) {
   const char* devices_key = place.is_toml ? "device" : "devices";
-  const Fields fields(json, table, place, "", cluster_keys(place.is_toml));
+  const ClusterFields fields(json, table, place, "", cluster_keys(place.is_toml));
   Cluster cluster;
   cluster.name = fields.name("name");
   if (fields.has("source")) cluster.source = fields.text("source");
@@ -333,7 +375,7 @@ Json json_of(const toml::node& node, const Place& place, int depth) {
   if (depth > kMostDepth) fail(ErrorCode::kBadInput, place.at(&node), ": nested deeper than ", kMostDepth, " levels");
   if (const toml::table* table = node.as_table()) {
     Json out = Json::object();
-    auto& members = out.get_ref<Json::object_t&>();  // Its keys differ already, and operator[] would walk them all.
+    auto& members = out.get_ref<Json::object_t&>();  // Keys are unique already, and operator[] would search them all.
     members.reserve(table->size());
     for (const auto& [key, value] : *table)
       static_cast<std::vector<Json::object_t::value_type>&>(members).emplace_back(std::string(key.str()), json_of(value, place, depth + 1));
@@ -368,7 +410,7 @@ Cluster read_toml_cluster(const std::string& text, const std::string& path) {
   return cluster_from(json_of(table, place, 0), &table, place);
 }
 
-/// Keys of `link` that differ from those of all exchanges; all of them where there is none to differ from.
+/// The keys of `link` that differ from `of_all`; all keys where that is null.
 Json link_json(const Link& link, const Link* of_all, bool is_hand_over) {
   Json out = Json::object();
   if (!of_all || link.latency_seconds != of_all->latency_seconds) out["latency_seconds"] = link.latency_seconds;
@@ -386,7 +428,7 @@ Json links_json(const Links& links) {
   return out;
 }
 
-/// What is as it is where a key is left out, is left out.
+/// Keys with default values are left out.
 Json device_json(const DeviceKind& device) {
   Json out{{"name", device.name}, {"memory_bytes", device.memory_bytes}};
   if (device.reserved_bytes != 0) out["reserved_bytes"] = device.reserved_bytes;

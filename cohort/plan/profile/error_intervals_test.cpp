@@ -1,4 +1,4 @@
-#include "cohort/plan/profile/error_intervals.h"
+#include "cohort/plan/profile/calibration_file.h"
 
 #include <doctest/doctest.h>
 

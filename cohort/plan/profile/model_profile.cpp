@@ -1,14 +1,13 @@
 // Costs at one micro-batch size from those that were measured at a few.
 //
-//   1. The points of a key (device, precision, tp) follow each other in ModelProfile::points, by micro-batch: two binary searches find
-//      them, a third the sizes on both sides of the one that is asked for. Points of the device itself go before those of any device.
-//   2. A size that was measured: its costs. Between two sizes: on the line between them. One size alone: in proportion to it.
-//   3. Beyond the sizes: on the line through the two outermost of that side, seconds and bytes = constant + rate x micro-batch. A line that
-//      falls (noise of layers that cost almost nothing) goes on level; below the smallest size a line never goes under what is in
-//      proportion to that size (the constant of a layer that outgrew a cache would be negative). So beyond the sizes no cost is negative
-//      and none falls as the micro-batch rises.
-//   4. Bytes are rounded up, at most 2^44 a layer (which fits nowhere, and sums of which do not overflow). The interval of a layer lies on
-//      the same line between two sizes; beyond them it is that of the nearest.
+//   1. The points of a key (device, precision, tp) are adjacent in ModelProfile::points, sorted by micro-batch: binary searches find them
+//      and the neighbouring sizes. Points of the device itself take precedence over those of any device.
+//   2. A measured size has its costs; between two sizes costs are interpolated; with one size they are proportional.
+//   3. Beyond the sizes costs are extrapolated from the two outermost sizes. A falling line (noise of cheap layers) continues as constant;
+//      below the smallest size a line stays above what is proportional to it (a negative constant comes from a layer that outgrew a cache).
+//      So no cost is negative, and none falls as the micro-batch grows.
+//   4. Bytes are rounded up, at most 2^44 per layer, so that sums do not overflow. The interval of a layer is interpolated between sizes,
+//      and that of the nearest size beyond them.
 //
 // Cost: log points + layers + edges.
 
@@ -25,7 +24,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kMostBytes = INT64_C(1) << 44;  // As check_profile() has it.
+constexpr int64_t kMostBytes = INT64_C(1) << 44;  // The limit of check_profile().
 constexpr int64_t kMostMicroBatch = INT64_C(1) << 30;
 
 using Points = std::span<const ProfilePoint>;
@@ -43,10 +42,10 @@ Points points_of(const ModelProfile& profile, const ProfileKey& key) {
   return own.empty() ? points_of_device(profile, "", key) : own;
 }
 
-/// Where a micro-batch size lies among those of the points, of which there is one or more.
-class Place {
+/// Position of a micro-batch size among those of the points, of which there is at least one.
+class SizePosition {
  public:
-  Place(Points points, int64_t micro_batch) : micro_batch_(micro_batch) {
+  SizePosition(Points points, int64_t micro_batch) : micro_batch_(micro_batch) {
     const auto at = std::partition_point(points.begin(), points.end(), [&](const auto& p) { return p.micro_batch < micro_batch; });
     const size_t behind = static_cast<size_t>(at - points.begin()), last = points.size() - 1;
     is_below_ = behind == 0;
@@ -108,7 +107,7 @@ std::string text_of(const std::string& device, const std::string& precision, int
   return concat(precision, ", tp=", tp, device.empty() ? "" : ", device " + device);
 }
 
-Place place_of(const ModelProfile& profile, const ProfileKey& key) {
+SizePosition position_of(const ModelProfile& profile, const ProfileKey& key) {
   constexpr size_t kMostNamed = 6;
   if (key.micro_batch < 1 || key.micro_batch > kMostMicroBatch)
     fail(ErrorCode::kBadInput, "profile: micro-batch ", key.micro_batch, "; expected 1 to ", kMostMicroBatch);
@@ -125,7 +124,7 @@ Place place_of(const ModelProfile& profile, const ProfileKey& key) {
     if (point.layers.size() != profile.layers.size())
       fail(ErrorCode::kBadInput, "profile: ", point.layers.size(), " costs of ", profile.layers.size(), " layers for ",
            text_of(point.device, point.precision, point.tp), ", micro-batch ", point.micro_batch);
-  return Place(points, key.micro_batch);
+  return SizePosition(points, key.micro_batch);
 }
 
 }  // namespace
@@ -145,7 +144,7 @@ std::vector<int64_t> measured_micro_batches(const ModelProfile& profile, const P
 }
 
 Profile profile_at(const ModelProfile& profile, const ProfileKey& key) {
-  const Place place = place_of(profile, key);
+  const SizePosition position = position_of(profile, key);
   Profile out;
   out.model = profile.model;
   out.micro_batch = key.micro_batch;
@@ -157,14 +156,14 @@ Profile profile_at(const ModelProfile& profile, const ProfileKey& key) {
     LayerProfile& to = out.layers[i];
     to.name = from.name;
     to.kind = from.kind;
-    to.forward_seconds = place.seconds(i, &LayerCost::forward_seconds);
-    to.backward_input_seconds = place.seconds(i, &LayerCost::backward_input_seconds);
-    to.backward_weight_seconds = place.seconds(i, &LayerCost::backward_weight_seconds);
+    to.forward_seconds = position.seconds(i, &LayerCost::forward_seconds);
+    to.backward_input_seconds = position.seconds(i, &LayerCost::backward_input_seconds);
+    to.backward_weight_seconds = position.seconds(i, &LayerCost::backward_weight_seconds);
     const int64_t parts = from.tensor_parts % key.tp == 0 ? key.tp : 1, elements = from.num_trained + from.num_frozen;
     to.weight_bytes = 4 * ((elements + parts - 1) / parts);
-    to.stash_bytes = place.bytes(i, &LayerCost::stash_bytes);
-    to.output_bytes = place.bytes(i, &LayerCost::output_bytes);
-    to.working_bytes = place.bytes(i, &LayerCost::working_bytes);
+    to.stash_bytes = position.bytes(i, &LayerCost::stash_bytes);
+    to.output_bytes = position.bytes(i, &LayerCost::output_bytes);
+    to.working_bytes = position.bytes(i, &LayerCost::working_bytes);
     to.output_kept = from.output_kept;
   }
   return out;
@@ -177,14 +176,14 @@ const CodingCost* find_coding(const ModelProfile& profile, const std::string& de
 }
 
 std::pair<double, double> interval_at(const ModelProfile& profile, const ProfileKey& key) {
-  const Place place = place_of(profile, key);
+  const SizePosition position = position_of(profile, key);
   double sum = 0, low = 0, high = 0;
   for (size_t i = 0; i < profile.layers.size(); ++i) {
-    const double seconds = place.seconds(i, &LayerCost::forward_seconds) + place.seconds(i, &LayerCost::backward_input_seconds) +
-                           place.seconds(i, &LayerCost::backward_weight_seconds);
+    const double seconds = position.seconds(i, &LayerCost::forward_seconds) + position.seconds(i, &LayerCost::backward_input_seconds) +
+                           position.seconds(i, &LayerCost::backward_weight_seconds);
     sum += seconds;
-    low += seconds * place.share(i, &LayerCost::low);
-    high += seconds * place.share(i, &LayerCost::high);
+    low += seconds * position.share(i, &LayerCost::low);
+    high += seconds * position.share(i, &LayerCost::high);
   }
   return sum > 0 ? std::pair(std::min(1.0, low / sum), std::max(1.0, high / sum)) : std::pair(1.0, 1.0);
 }

@@ -14,11 +14,11 @@
 
 namespace cohort {
 
-/// What is the same at any micro-batch size.
+/// The properties of a layer that do not depend on the micro-batch size.
 struct ProfiledLayer {
   std::string name, kind;
-  int64_t num_trained = 0;   ///< Elements of weights that train,
-  int64_t num_frozen = 0;    ///< and that do not.
+  int64_t num_trained = 0;   ///< Trained elements.
+  int64_t num_frozen = 0;    ///< Frozen elements.
   int64_t buffer_bytes = 0;  ///< Running statistics.
   OutputKept output_kept = OutputKept::kNo;
   int tensor_parts = 1;          ///< Under tp a degree that divides this number divides the layer; 1: every rank has all of it.
@@ -28,10 +28,10 @@ struct ProfiledLayer {
 /// One layer, one micro-batch, one rank of `tp`, without exchanges.
 struct LayerCost {
   double forward_seconds = 0, backward_input_seconds = 0, backward_weight_seconds = 0;
-  double low = 1, high = 1;  ///< Of 100 repeats 90 took from `low` to `high` times these. low <= 1 <= high.
+  double low = 1, high = 1;  ///< 90 % of the repeats took from `low` to `high` times these seconds. low <= 1 <= high.
   int64_t stash_bytes = 0;   ///< As in LayerProfile.
   int64_t output_bytes = 0;
-  int64_t working_bytes = 0;  ///< As in LayerProfile; 0: not known.
+  int64_t working_bytes = 0;  ///< As in LayerProfile; 0: unknown.
 };
 
 struct ProfilePoint {
@@ -45,10 +45,10 @@ struct ProfilePoint {
 /// What compressing the gradients of the whole model costs a rank in a step.
 struct CodingCost {
   std::string device;     ///< As in ProfilePoint.
-  std::string compress;   ///< As Layout::compress has it.
-  double seconds = 0;     ///< To make and read what is sent.
-  double sent_share = 1;  ///< Of the bytes of fp32, between two ranks.
-  int num_exchanges = 1;  ///< One after the other, for each one without compression.
+  std::string compress;   ///< A value of Layout::compress.
+  double seconds = 0;     ///< To compress and decompress.
+  double sent_share = 1;  ///< Bytes sent for each byte of fp32 gradients, between two ranks.
+  int num_exchanges = 1;  ///< Sequential exchanges for each exchange without compression.
 };
 
 struct ModelProfile {
@@ -57,7 +57,7 @@ struct ModelProfile {
   std::vector<std::pair<int, int>> edges;  ///< As in Profile.
   std::vector<std::pair<int, int>> tied;   ///< As in Profile; the weight counts in its owner alone.
   int64_t sample_granularity = 1;          ///< Samples that a norm keeps together; above 1 a step is not cut into pieces.
-  std::vector<ProfilePoint> points;        ///< By device, precision, tp, micro_batch; no two alike.
+  std::vector<ProfilePoint> points;        ///< Sorted by device, precision, tp, micro_batch; no duplicates.
   std::vector<CodingCost> codings;         ///< Those that were measured; others are taken from the speed of memory.
   /// Where it was measured: for each number of workers that ran side by side a cluster of that many, whose device the points name. Empty
   /// where it was not measured here.
@@ -66,9 +66,9 @@ struct ModelProfile {
   int64_t num_trained() const;
 };
 
-/// What is asked of a profile.
+/// Selects the costs of a profile.
 struct ProfileKey {
-  std::string device;  ///< As Cluster::devices names it.
+  std::string device;  ///< A name of Cluster::devices.
   std::string precision;
   int tp = 1;
   int64_t micro_batch = 1;
@@ -83,9 +83,9 @@ std::vector<int64_t> measured_micro_batches(const ModelProfile& profile, const P
 /// outermost (through 0 where there is one), where none is negative or falls as the micro-batch rises. weight_bytes are 4 bytes an element
 /// divided by tp where the layer divides; link numbers stay 0. Error(kBadInput) where has_points() is false.
 Profile profile_at(const ModelProfile& profile, const ProfileKey& key);
-/// None where it was not measured for this device.
+/// Null where it was not measured for this device.
 const CodingCost* find_coding(const ModelProfile& profile, const std::string& device, const std::string& compress);
-/// How far all costs together may be from it: the sums of seconds x low and seconds x high over the sum of seconds.
+/// The interval of all costs together: the sums of seconds x low and seconds x high over the sum of seconds.
 std::pair<double, double> interval_at(const ModelProfile& profile, const ProfileKey& key);
 
 /// Error(kBadInput) that says what is missing or wrong, with its place; unknown keys are refused. At most 65,536 layers, 4,096 points and

@@ -123,16 +123,16 @@ TEST_CASE("what is wrong in a file is said with its place") {
     const std::string what = error_or_none([&] { model_profile_from_json(changed, "f.json"); });
     CHECK_MESSAGE(what == std::string("f.json: ") + text, what);
   };
-  refused("expected an object, found array", [](Json& j) { j = Json::array(); });
+  refused("expected an object, found a list", [](Json& j) { j = Json::array(); });
   refused(
       "unknown key \"modle\" (did you mean 'model'?); keys: model source layers edges tied points sample_granularity codings measured_on",
       [](Json& j) { j["modle"] = 1; });
   refused("'model' is missing", [](Json& j) { j.erase("model"); });
-  refused("'model' is number; expected text", [](Json& j) { j["model"] = 3; });
+  refused("'model' is 3; expected text", [](Json& j) { j["model"] = 3; });
   refused("'model' is \"a\\x0ab\": control characters are not accepted", [](Json& j) { j["model"] = "a\nb"; });
   refused("'source' has 5000 bytes; at most 4096 are accepted", [](Json& j) { j["source"] = std::string(5000, 'x'); });
   refused("'layers' is missing", [](Json& j) { j.erase("layers"); });
-  refused("'layers' is object; expected a list", [](Json& j) { j["layers"] = Json::object(); });
+  refused("'layers' is an object; expected a list", [](Json& j) { j["layers"] = Json::object(); });
   refused("'layers' is empty", [](Json& j) { j["layers"] = Json::array(); });
   refused("'layers' has 65537 entries; at most 65536 are accepted", [](Json& j) { j["layers"] = std::vector<int>(65537); });
   refused("layers[2]: expected an object, found null", [](Json& j) { j["layers"][2] = nullptr; });
@@ -160,7 +160,7 @@ TEST_CASE("what is wrong in a file is said with its place") {
   refused("'edges'[1]: expected a pair of layer indices", [](Json& j) { j["edges"][1] = {1, 2, 3}; });
   refused("'edges'[1] is 4; expected a whole number from 0 to 3", [](Json& j) { j["edges"][1] = {1, 4}; });
   refused("'edges'[1] is -2; expected a whole number from -1 to 3", [](Json& j) { j["edges"][1] = {-2, 1}; });
-  refused("'edges'[1] is string; expected a whole number from -1 to 3", [](Json& j) { j["edges"][1] = {"a", 1}; });
+  refused("'edges'[1] is \"a\"; expected a whole number from -1 to 3", [](Json& j) { j["edges"][1] = {"a", 1}; });
   refused("'edges'[4] is [2, 0], which does not lead from an earlier to a later layer", [](Json& j) { j["edges"].push_back({2, 0}); });
   refused("'edges'[4] is [2, 2], which does not lead from an earlier to a later layer", [](Json& j) { j["edges"].push_back({2, 2}); });
   refused("'tied'[0] is -1; expected a whole number from 0 to 3", [](Json& j) { j["tied"][0] = {-1, 1}; });
@@ -172,7 +172,7 @@ TEST_CASE("what is wrong in a file is said with its place") {
     j["layers"] = std::vector<int>(60000);
     j["points"] = std::vector<int>(40);
   });
-  refused("points[1]: expected an object, found number", [](Json& j) { j["points"][1] = 3; });
+  refused("points[1]: expected an object, found 3", [](Json& j) { j["points"][1] = 3; });
   refused("points[1]: 'precision' is \"fp64\" (did you mean 'fp32'?); expected one of: fp32 bf16 fp16",
           [](Json& j) { j["points"][1]["precision"] = "fp64"; });
   refused("points[1]: 'device' is null; expected text", [](Json& j) { j["points"][1]["device"] = nullptr; });
@@ -181,7 +181,7 @@ TEST_CASE("what is wrong in a file is said with its place") {
   refused("points[1]: 'micro_batch' is 0; expected a whole number from 1 to 1073741824",
           [](Json& j) { j["points"][1]["micro_batch"] = 0; });
   refused("points[1]: 'forward_seconds' is missing", [](Json& j) { j["points"][1].erase("forward_seconds"); });
-  refused("points[1]: 'forward_seconds' is number; expected a list", [](Json& j) { j["points"][1]["forward_seconds"] = 1; });
+  refused("points[1]: 'forward_seconds' is 1; expected a list", [](Json& j) { j["points"][1]["forward_seconds"] = 1; });
   refused("points[1]: 'backward_input_seconds' has 3 numbers for 4 layers",
           [](Json& j) { j["points"][1]["backward_input_seconds"] = {1, 2, 3}; });
   refused("points[1]: 'backward_weight_seconds'[3] is -0.5; expected a number from 0 to 1e+09",

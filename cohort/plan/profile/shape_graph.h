@@ -15,29 +15,29 @@ namespace cohort {
 /// A matrix product of one sample: {rows, inner} x {inner, columns}. Of a batch of b samples: b times as many rows.
 struct Product {
   double rows = 0, columns = 0, inner = 0;
-  double times = 1;             ///< That many of them.
+  double times = 1;             ///< Number of such products.
   bool of_activations = false;  ///< No weight in it (attention): both factors need a gradient in the input part of backward.
 };
 
 struct LayerShape {
   std::string name, kind;
   std::vector<int> inputs;           ///< Layers; -1 the model's input.
-  std::vector<Product> products;     ///< Of the forward.
+  std::vector<Product> products;     ///< Products of the forward.
   double moved_elements = 0;         ///< Read and written by what is no product, of a sample's forward.
-  int64_t output_elements = 0;       ///< Of a sample.
-  int64_t whole_stash_elements = 0;  ///< Of own_stash_elements, what tp does not divide.
-  int64_t own_stash_elements = 0;    ///< That its forward makes for its backward beside its output, of a sample.
+  int64_t output_elements = 0;       ///< Per sample.
+  int64_t whole_stash_elements = 0;  ///< The part of own_stash_elements that tp does not divide.
+  int64_t own_stash_elements = 0;    ///< Per sample: saved for its backward besides its output.
   bool keeps_output = false;         ///< Its own backward needs its output (ReLU),
   bool keeps_input = false;          ///< or its inputs, which belong to those who made them.
   bool is_view = false;              ///< Its output is its input's memory.
   int64_t num_trained = 0, buffer_bytes = 0;
   int tied_to = -1;                    ///< The layer whose weight it uses.
-  double num_kernels = 1;              ///< That the host starts in forward.
-  int64_t tensor_parts = 1;            ///< As ProfiledLayer,
-  int num_tensor_exchanges = 0;        ///< likewise.
+  double num_kernels = 1;              ///< Kernels launched in forward.
+  int64_t tensor_parts = 1;            ///< As in ProfiledLayer.
+  int num_tensor_exchanges = 0;        ///< As in ProfiledLayer.
   bool divides_inner = false;          ///< Where divided: rows of the weight (its input is divided) instead of columns.
   bool divides_output = false;         ///< Where divided, its output is too.
-  double tensor_replicated_moved = 0;  ///< Of moved_elements, what tp does not divide.
+  double tensor_replicated_moved = 0;  ///< The part of moved_elements that tp does not divide.
 };
 
 /// {channels, height, width} of a picture's value, {positions, width} of a text's, a vector has channels alone.
@@ -60,7 +60,7 @@ class ShapeGraph {
   int shortcut(const std::string& name, int64_t to, std::vector<int> inputs);  ///< ResNet-8's: pools, appends channels.
   int conv(const std::string& name, int64_t from, int64_t to, int64_t kernel, int64_t stride = 1, bool bias = true,
            std::vector<int> inputs = {});
-  /// Of a vector, or of each of {positions, width}.
+  /// Applies to a vector, or to each position of {positions, width}.
   int linear(const std::string& name, int64_t from, int64_t to, bool bias = true);
   int norm(const std::string& name, const std::string& kind, int64_t channels);  ///< "none" adds nothing.
   int dropout(const std::string& name);
@@ -73,7 +73,7 @@ class ShapeGraph {
   const std::vector<LayerShape>& layers() const { return layers_; }
   const ValueShape& shape(int layer) const { return layer < 0 ? input_ : shapes_[static_cast<size_t>(layer)]; }
   int last() const { return static_cast<int>(layers_.size()) - 1; }
-  /// Weights whose output, or input, divides: done once all layers are there. docs/algorithms/tensor_parallel.md.
+  /// Marks the weights that tp divides by output or by input; called after all layers were added. docs/algorithms/tensor_parallel.md.
   void divide_tensors();
 
  private:

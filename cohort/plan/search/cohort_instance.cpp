@@ -1,6 +1,5 @@
-// Reads and answers planner instances (docs/formats/instance.md): layers with times and bytes, devices that are alike, one kind of link.
-//
-// Everything is checked before it is used; the search is stage_search.cpp. Options given beside the file come before its values.
+// Reads and solves planner instances (docs/formats/instance.md): layers with times and bytes, equal devices, one kind of link. The search
+// is search_stages(). Options override the values of the file.
 #include "cohort/plan/search/cohort_instance.h"
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
-#include "cohort/plan/cut/stage_search.h"
+#include "cohort/plan/cut/downsets.h"
 
 namespace cohort {
 namespace {

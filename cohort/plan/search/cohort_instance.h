@@ -1,5 +1,5 @@
 #pragma once
-// A planner instance in a file (docs/formats/instance.md), and what is asked of it and answered. Published instances of other planners,
+// A planner instance in a file (docs/formats/instance.md), its options and its answer. Published instances of other planners,
 // which `cohort bench plan` reads, have the same options and answers.
 
 #include <nlohmann/json.hpp>
@@ -15,31 +15,31 @@
 
 namespace cohort {
 
-/// What overrides the values of a file; nullopt or empty: the file's own, or the format's default.
+/// Overrides of the values of a file; nullopt or empty: the value of the file, or the format's default.
 struct InstanceOptions {
   std::optional<int> devices;
-  std::optional<double> memory_bytes;    ///< Of one device.
-  std::vector<double> bytes_per_second;  ///< Of each level of links, inner first.
-  std::vector<int> machines;             ///< Of each level, inner first: {4, 4}.
+  std::optional<double> memory_bytes;    ///< Per device.
+  std::vector<double> bytes_per_second;  ///< For each level of links, inner first.
+  std::vector<int> machines;             ///< For each level, inner first: {4, 4}.
   std::optional<int> batch;              ///< Micro-batches in a batch.
   double search_seconds = 10;            ///< At most; the best plan so far is the answer then.
-  uint64_t search_seed = 1;              ///< Of searches that draw.
+  uint64_t search_seed = 1;              ///< Seed of randomized searches.
 };
 
 struct InstanceAnswer {
   double objective = 0;    ///< In the unit of the format; smaller is better.
   double lower_bound = 0;  ///< Proven: no plan is below.
-  std::string bound_by;    ///< Which relaxation gave it: "area", "critical path", "memory", "search", ...
+  std::string bound_by;    ///< The relaxation that gave the bound: "area", "critical path", "memory", "search", ...
   bool optimal = false;    ///< The plan is as good as the bound, to 1e-9 of it, or the search was exhaustive.
   double search_seconds = 0;
   Json plan;  ///< As check.py of the instances takes it.
 };
 
-/// Error(kBadInput) names the file, the place in it, what was expected and what was found; Error(kInfeasible) names
+/// Error(kBadInput) names the file, the location, what was expected and what was found; Error(kInfeasible) names
 /// the constraint that nothing meets, and what would do.
 COHORT_PROGRAM_API InstanceAnswer solve_cohort_instance(const std::string& path, const InstanceOptions& options);
 
-// Planner instances in JSON: the file, and values in it that must be there and be of a kind.
+// Planner instances in JSON, with required values and types checked.
 
 /// Every refusal is Error(kBadInput): file, place, what was expected, what was found (nodes[1] "id": expected a whole number, found 1.5).
 class COHORT_PROGRAM_API JsonInstance {
@@ -57,10 +57,10 @@ class COHORT_PROGRAM_API JsonInstance {
 
   /// The value of a key that must be there; refuses an `object` that is none.
   const Value& member(const Value& object, const char* key, const std::string& place) const;
-  /// From `least` to `most`.
+  /// A number from `least` to `most`.
   double number(const Value& object, const char* key, const std::string& place, double least = 0, double most = kMostValue) const;
   double number_of(const Value& value, const char* key, const std::string& place, double least = 0, double most = kMostValue) const;
-  /// Of the file itself: a whole number.
+  /// A whole number at the top level of the file.
   int count(const char* key, int least, int most) const;
   int64_t integer(const Value& object, const char* key, const std::string& place) const;
 

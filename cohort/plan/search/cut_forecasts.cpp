@@ -1,13 +1,14 @@
 // Forecasts of one layout. By search:
 //
-//   1. Cuts without looking at memory: the threshold cut for the flush and for the slowest stage, equal seconds, equal layers, best_split()
-//      of small problems. Those that fit are forecast plans; where the first fits no recompute is needed.
-//   2. Where they do not fit: the cut with recompute under the limits of memory, by an estimate of the stages' bytes. The forecast says how
-//      far off the estimate was; the difference, a worker, goes into the limits of the next of kMostRounds rounds.
+//   1. Cuts regardless of memory: the threshold cuts for the flush and for the slowest stage, equal seconds, equal layers. Where the first
+//      fits no recompute is needed.
+//   2. Otherwise the cut with recompute under the limits of memory, by an estimate of the stages' bytes. The error of the estimate against
+//      the forecast, per worker, corrects the limits of the next of kMostRounds rounds.
 //   3. As the last resort the cut with the least memory.
-// By trying all: all cuts into runs with all sets of recomputed layers, where that is at most kMostWork simulated actions. A set only adds
-// time to a schedule whose order does not depend on costs, so where a cut fits without recompute its sets are not tried; zb-h1 and zb-v
-// choose their order by costs, so there all sets are tried, or nothing is claimed.
+//
+// By trying all: all cuts into runs with all sets of recomputed layers, up to kMostWork simulated actions. Recompute only adds time where
+// the order of a schedule does not depend on costs, so a cut that fits needs no sets; zb-h1 and zb-v order by costs, so there all sets are
+// tried, or the result is not exact.
 
 #include "cohort/plan/search/cut_forecasts.h"
 
@@ -30,7 +31,7 @@ constexpr double kMostCuts = 400, kMostWork = 250'000, kMostSplitWork = 4000;
 
 size_t at(int i) { return static_cast<size_t>(i); }
 
-/// (Stage, micro-batch) pairs that a worker keeps at most: what the generators say of themselves (schedule/).
+/// The most (stage, micro-batch) pairs that a worker keeps, as documented by the generators in schedule/.
 double peak_pairs(const std::string& schedule, int p, int m, int chunks, int worker) {
   const double all = static_cast<double>(m) * chunks;
   if (schedule == "1f1b" || chunks == 1)
@@ -51,7 +52,7 @@ struct CutForecasts::Setting {
   GoalSteps point;
   std::vector<int> worker_of_stage;
   CutProblem cut;
-  std::vector<double> worker_limit, worker_offset;  ///< Bytes; what the estimate is too low by.
+  std::vector<double> worker_limit, worker_offset;  ///< In bytes; the offset is the error of the estimate.
 
   void set_limits() {
     std::vector<double> count(worker_limit.size(), 0);
@@ -65,18 +66,18 @@ struct CutForecasts::Setting {
 
 double CutForecasts::work_of(const Combination& combination) const {
   const double pairs = static_cast<double>(combination.micro_batches) * combination.degrees.pp * space_.stages_per_worker(combination);
-  const bool lists = combination.degrees.pp > 1 && space_.schedules()[at(combination.schedule)].starts_with("zb");
+  const bool lists = combination.degrees.pp > 1 && space_.schedule(combination).starts_with("zb");
   return 20 + space_.num_layers() + (combination.degrees.pp > 1 ? kActionsOfAPair * pairs * (lists ? 15 : 1) : 0);
 }
 
 CutForecasts::Setting CutForecasts::setting_of(const Combination& combination) {
   const PlanProblem& problem = space_.request().problem;
   const Degrees& degrees = combination.degrees;
-  const std::string& schedule = space_.schedules()[at(combination.schedule)];
-  const std::string& precision = space_.precisions()[at(degrees.precision)];
+  const std::string& schedule = space_.schedule(combination);
+  const std::string& precision = space_.precision(degrees);
   Setting out{.combination = combination, .candidate = space_.candidate(combination), .point = space_.batches()[at(degrees.batch)]};
   const int p = degrees.pp, chunks = space_.stages_per_worker(combination), n = space_.num_layers();
-  const bool mixed = space_.kinds(degrees.dp * degrees.tp * p).size() > 1;
+  const bool mixed = space_.kinds(degrees.num_ranks()).size() > 1;
   std::vector<const LayerCosts*> of_worker;
   for (int worker = 0; worker < p; ++worker) {
     const LayerCosts* slowest = nullptr;
@@ -121,10 +122,8 @@ CutForecasts::Setting CutForecasts::setting_of(const Combination& combination) {
     cut.kept_output.push_back(
         layer.output_kept == OutputKept::kByReaders ? static_cast<double>(std::min(costs.stash[at(i)], costs.output[at(i)])) : 0);
   }
-  // A value that a stage beginning behind it reads; counted once, for the layers that follow up to its last reader.
-  std::vector<int> last_reader(at(n), -1);
-  for (const auto& [from, to] : problem.profile.edges)
-    if (from >= 0) last_reader[at(from)] = std::max(last_reader[at(from)], to);
+  // A value is received by a stage that begins between its layer and its last reader.
+  const std::vector<int> last_reader = last_readers(problem.profile.edges, at(n));
   std::vector<double> change(at(n) + 2, 0);
   for (int i = 0; i < n; ++i)
     if (last_reader[at(i)] > i) {
@@ -187,7 +186,7 @@ void CutForecasts::consider(const Candidate& candidate, const GoalSteps& point) 
   keep(forecast(candidate, point), best);
 }
 
-/// Learns from a forecast what the estimate of the stages' bytes leaves out.
+/// Corrects the limits by the error of the estimated bytes against a forecast.
 void CutForecasts::adapt(Setting& setting, const Cut& cut, const RankedPlan& plan) const {
   std::vector<double> estimate(setting.worker_limit.size(), 0);
   CutProblem free = setting.cut;
@@ -214,9 +213,8 @@ CutForecasts::Outcome CutForecasts::by_search(const Combination& combination) {
   const auto propose = [&](const std::vector<int>& first_layer) {
     if (std::find(cuts.begin(), cuts.end(), first_layer) == cuts.end()) cuts.push_back(first_layer);
   };
-  if (space_.is_given("split") && space_.given().split != "auto" && stages > 1) {
-    if (space_.given().split == "even") propose(equal_layers(n, stages));
-    else propose(given_cut(stages));
+  if (has_given_cut(stages)) {
+    propose(given_cut(stages));
     if (cuts.front().empty()) return out;
   } else {
     const int chunks = space_.stages_per_worker(combination);
@@ -226,7 +224,7 @@ CutForecasts::Outcome CutForecasts::by_search(const Combination& combination) {
         if (const auto cut = best_cut(problem)) propose(cut->first_layer);
     }
     propose(equal_seconds(*problem.costs.front(), stages));
-    propose(equal_layers(n, stages));
+    propose(even_cuts(n, stages));
   }
   problem.has_flush = true;
   const bool is_free = cuts.size() > 1 || stages == 1;
@@ -243,7 +241,7 @@ CutForecasts::Outcome CutForecasts::by_search(const Combination& combination) {
       out.is_exact = problem.given_recompute.empty() ? plan->candidate.recompute == std::vector<bool>(at(n), false) : true;
   }
   if (!first || first_plan->forecast.fits) return out;
-  // Memory binds.
+  // Memory is the limit.
   std::optional<Cut> cut = first;
   std::optional<RankedPlan> plan = first_plan;
   for (int round = 0; round < kMostRounds; ++round) {
@@ -269,10 +267,9 @@ void CutForecasts::by_memory(const Combination& combination) {
 void CutForecasts::by_least_memory(Setting& setting, double& best) {
   CutProblem& problem = setting.cut;
   problem.only_memory = true;
-  const int stages = problem.num_stages(), n = space_.num_layers();
-  const bool is_cut_given = space_.is_given("split") && space_.given().split != "auto" && stages > 1;
-  std::vector<int> given;
-  if (is_cut_given) given = space_.given().split == "even" ? equal_layers(n, stages) : given_cut(stages);
+  const int stages = problem.num_stages();
+  const bool is_cut_given = has_given_cut(stages);
+  const std::vector<int> given = is_cut_given ? given_cut(stages) : std::vector<int>{};
   if (is_cut_given && given.empty()) return;
   for (int round = 0; round < 3; ++round) {
     double low = 0, high = 0;
@@ -299,7 +296,10 @@ void CutForecasts::by_least_memory(Setting& setting, double& best) {
   }
 }
 
+bool CutForecasts::has_given_cut(int stages) const { return space_.is_given("split") && space_.given().split != "auto" && stages > 1; }
+
 std::vector<int> CutForecasts::given_cut(int stages) const {
+  if (space_.given().split == "even") return even_cuts(space_.num_layers(), stages);
   std::vector<int> out = {0};
   for (const std::string& part : split(space_.given().split, '/')) out.push_back(static_cast<int>(parse_integer(part).value_or(-1)));
   if (static_cast<int>(out.size()) != stages || out.back() >= space_.num_layers()) return {};
@@ -308,24 +308,22 @@ std::vector<int> CutForecasts::given_cut(int stages) const {
 
 std::optional<CutForecasts::Outcome> CutForecasts::by_trying_all(const Combination& combination) {
   const int n = space_.num_layers(), stages = combination.degrees.pp * space_.stages_per_worker(combination);
-  double num_cuts = 1;
-  for (int i = 1; i < stages; ++i) num_cuts *= static_cast<double>(n - i) / i;
-  const bool is_cut_given = space_.is_given("split") && space_.given().split != "auto" && stages > 1;
-  if (is_cut_given || num_cuts > kMostCuts || work_of(combination) * num_cuts > kMostWork) return std::nullopt;
+  const double cuts = num_cuts(n, stages);
+  if (has_given_cut(stages) || cuts > kMostCuts || work_of(combination) * cuts > kMostWork) return std::nullopt;
   const Setting setting = setting_of(combination);
   const std::vector<bool>& given = setting.cut.given_recompute;
-  const bool is_list = combination.degrees.pp > 1 && space_.schedules()[at(combination.schedule)].starts_with("zb");
+  const bool is_list = combination.degrees.pp > 1 && space_.schedule(combination).starts_with("zb");
   const double sets = given.empty() ? std::pow(2.0, n) : 1;
   Outcome out{.is_exact = true, .best = kInfinite};
-  double work = work_of(combination) * num_cuts;
+  double work = work_of(combination) * cuts;
   Cut cut{.recompute = given.empty() ? std::vector<bool>(at(n), false) : given};
   for (int i = 0; i < stages; ++i) cut.first_layer.push_back(i);
-  for (bool more = true; more;) {
+  do {
     cut.recompute = given.empty() ? std::vector<bool>(at(n), false) : given;
     const auto plain = forecast_cut(setting, cut);
     if (!plain) return std::nullopt;
     const bool fits = keep(plain, out.best);
-    // Recompute only adds to this one, so what is no better than the best plan cannot give a better one.
+    // Recompute only adds time, so this cut cannot give a better plan than the best.
     const bool is_lost = space_.request().objective != Objective::kMemory && plain->objective >= pool_.best_objective();
     const bool must_try = given.empty() && (is_list || (!fits && !is_lost) || space_.request().objective == Objective::kMemory);
     if (must_try) {
@@ -341,15 +339,7 @@ std::optional<CutForecasts::Outcome> CutForecasts::by_trying_all(const Combinati
         }
       }
     }
-    // The next cut in lexicographic order.
-    int last = stages - 1;
-    while (last > 0 && cut.first_layer[at(last)] == n - stages + last) --last;
-    more = last > 0;
-    if (more) {
-      ++cut.first_layer[at(last)];
-      for (int i = last + 1; i < stages; ++i) cut.first_layer[at(i)] = cut.first_layer[at(i) - 1] + 1;
-    }
-  }
+  } while (next_cut(cut.first_layer, n));
   return out;
 }
 
@@ -357,7 +347,7 @@ void CutForecasts::improve(const RankedPlan& start, const Combination& combinati
   Setting setting = setting_of(combination);
   const int n = space_.num_layers(), stages = setting.cut.num_stages();
   const double end = work_ + most_work;
-  const bool is_cut_free = stages > 1 && !(space_.is_given("split") && space_.given().split != "auto");
+  const bool is_cut_free = stages > 1 && !has_given_cut(stages);
   Cut cut{.recompute = start.candidate.recompute};
   for (int layer = 0; layer < n && stages > 1; ++layer)
     if (layer == 0 || start.candidate.stages.stage_of[at(layer)] != start.candidate.stages.stage_of[at(layer) - 1])
@@ -389,7 +379,7 @@ void CutForecasts::improve(const RankedPlan& start, const Combination& combinati
     if (!setting.cut.given_recompute.empty()) continue;
     for (int layer = 0; layer < n && work_ < end; ++layer)
       if (cut.recompute[at(layer)]) recompute(layer, n);
-    for (int layer = 0; layer < n; ++layer)  // Dear: only where nothing else helps.
+    for (int layer = 0; layer < n; ++layer)  // Expensive: only where nothing else helps.
       for (int instead = 0; instead < n && !moved && cut.recompute[at(layer)] && work_ < end; ++instead)
         if (!cut.recompute[at(instead)]) recompute(layer, instead);
   }

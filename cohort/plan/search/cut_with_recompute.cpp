@@ -11,7 +11,7 @@
 // Cost: 40 T's x stages x log(layers of a stage), times the layers of a stage where it has to recompute. The measure is that of the bound
 // (combination_bound.h), so where nothing is recomputed and transfers are free it is at the bound.
 
-#include "cohort/plan/search/cut_with_recompute.h"
+#include "cohort/plan/search/cut_forecasts.h"
 
 #include <algorithm>
 #include <cmath>
@@ -138,12 +138,6 @@ std::optional<Cut> best_cut(const CutProblem& problem) {
     }
   }
   return with_recompute(problem, best);
-}
-
-std::vector<int> equal_layers(int num_layers, int num_stages) {
-  std::vector<int> first_layer;
-  for (int stage = 0; stage < num_stages; ++stage) first_layer.push_back(static_cast<int>(int64_t{stage} * num_layers / num_stages));
-  return first_layer;
 }
 
 std::vector<int> equal_seconds(const LayerCosts& costs, int num_stages) {

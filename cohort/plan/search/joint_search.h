@@ -1,11 +1,12 @@
 #pragma once
-// The best layout of all: cuts, replicas, tensor degrees, schedules, micro-batches, ZeRO, recompute, precision and compression together,
-// with a proof of what no layout is below. Torch-free; how it goes: joint_search.cpp.
+// The search for the best layout: cuts, replicas, tensor degrees, schedules, micro-batches, ZeRO, recompute, precision and compression
+// together, with a proven lower bound. Torch-free; the steps are in joint_search.cpp.
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,15 +27,17 @@ struct SearchRequest {
   PlanProblem problem;
   Objective objective = Objective::kStepTime;
   std::vector<GoalSteps> steps_curve;        ///< For kTimeToGoal: the batch is one of these. Rising batch sizes.
-  int num_workers = 0;                       ///< At most; 0: as many as the cluster has.
-  int least_workers = 1;                     ///< Layouts of fewer ranks are not looked at.
-  std::map<std::string, std::string> fixed;  ///< Keys of a layout that are given, as --layout writes them; precision and accumulate too.
+  int num_workers = 0;                       ///< Upper limit; 0: all devices of the cluster.
+  int least_workers = 1;                     ///< Layouts with fewer ranks are not searched.
+  std::map<std::string, std::string> fixed;  ///< Given keys of the layout, as --layout writes them; also precision and accumulate.
   bool may_compress = false;                 ///< Gradients may be rounded where that is worth at least 5 %.
-  int64_t num_samples = 0;                   ///< Of the training data: no larger batch. 0: not known.
+  int64_t num_samples = 0;                   ///< Size of the training data, an upper limit of the batch. 0: unknown.
   int num_runners_up = 5;
-  double search_seconds = 10;  ///< At most.
-  bool says_what_would_fit =
-      true;  ///< Where nothing fits: the least memory and the devices that would do are looked for, some seconds long.
+  double search_seconds = 10;       ///< At most.
+  bool says_what_would_fit = true;  ///< Where nothing fits, search some seconds for the memory and the devices that would.
+
+  /// num_workers, or all devices of the cluster.
+  int most_workers() const { return num_workers > 0 ? num_workers : problem.cluster.num_devices(); }
 };
 
 struct RankedPlan {
@@ -42,19 +45,19 @@ struct RankedPlan {
   int64_t global_batch = 0;
   StepForecast forecast;
   double objective = 0;      ///< Smaller is better: seconds of a step, seconds a sample, bytes, seconds to the goal.
-  double low = 0, high = 0;  ///< Of 100 runs 90 should be between.
+  double low = 0, high = 0;  ///< 90 % prediction interval.
 };
 
 struct PlanAnswer {
   RankedPlan best;
   std::vector<RankedPlan> runners_up;  ///< Best first; each differs in a degree, ZeRO, schedule, precision or recompute from all before.
   std::vector<RankedPlan> front;       ///< No other plan has less time and less memory; rising time.
-  double lower_bound = 0;              ///< Of the objective: proven.
-  std::string bound_by;                ///< Which relaxation gave it.
+  double lower_bound = 0;              ///< Proven lower bound of the objective.
+  std::string bound_by;                ///< The relaxation that gave the bound.
   bool optimal = false;                ///< The plan is at the bound, to 1e-9 of it, or everything was tried.
   bool is_complete = false;            ///< The search was not cut short by its time or by `stop`.
-  int64_t num_layouts = 0;             ///< Combinations of degrees, ZeRO, schedule, ...: looked at, most of them by their bound alone.
-  int64_t num_refused = 0;             ///< Of them those that the table of refusals does not let through.
+  int64_t num_layouts = 0;             ///< Combinations of degrees, ZeRO, schedule, ... considered, most of them by their bound alone.
+  int64_t num_refused = 0;             ///< Layouts excluded by the table of refusals.
   double search_seconds = 0;
 };
 
@@ -67,5 +70,31 @@ struct SearchProgress {
 /// request that contradicts itself. Deterministic unless time cuts it short. `stop`: ends with the best so far (null: none).
 PlanAnswer search_plan(const SearchRequest& request, const std::function<void(const SearchProgress&)>& progress,
                        const std::atomic<bool>* stop);
+
+/// search_plan(), or nothing where no plan fits or given keys contradict the request.
+std::optional<PlanAnswer> search_plan_if_any(const SearchRequest& request, const std::function<void(const SearchProgress&)>& progress,
+                                             const std::atomic<bool>* stop);
+
+/// The least number above `fails` for which `holds` is true, found by doubling `fails` up to six times and bisection; nullopt: none.
+std::optional<int> least_number(int fails, const std::function<bool(int)>& holds);
+
+// The search over several machines, such as this host with one rank on all cores, with two ranks on half of the cores each, ...
+
+struct MachineAnswer {
+  SearchRequest request;  ///< The request with the chosen machine as its cluster.
+  PlanAnswer answer;      ///< Its bound is the least over all machines.
+  struct Tried {
+    SearchRequest request;           ///< The request with this machine.
+    std::optional<RankedPlan> plan;  ///< Empty where nothing fits; `why` says so.
+    std::string why = {};
+  };
+  std::vector<Tried> tried;  ///< One a machine, in their order.
+};
+
+/// Searches the machines `request.problem.profile.measured_on` with at most `most_workers` devices (0: all), each for its share of
+/// search_seconds and only for layouts with more ranks than the next smaller machine has. Errors are those of search_plan() where nothing
+/// fits on any machine, and kBadInput where no machine is left.
+MachineAnswer search_machines(const SearchRequest& request, int most_workers, const std::function<void(const SearchProgress&)>& progress,
+                              const std::atomic<bool>* stop);
 
 }  // namespace cohort

@@ -1,8 +1,8 @@
-// Plans that were met. The list keeps the best of each kind, at most kMostKept of them; the front keeps those that no other has both less
-// time and less memory than, time being seconds to the goal where that is asked for, else of a step.
+// The plans that a search has met: a list of the best plan of each kind, at most kMostKept, and the Pareto front of time (to the goal, or
+// of a step) and memory.
 //
-// Cost: kMostKept + front a plan.
-#include "cohort/plan/search/plan_pool.h"
+// Cost: O(kMostKept + front) per plan.
+#include "cohort/plan/search/cut_forecasts.h"
 
 #include <algorithm>
 #include <limits>
@@ -39,7 +39,7 @@ bool PlanPool::add(const RankedPlan& plan) {
     const auto at = std::partition_point(front_.begin(), front_.end(), [&](const RankedPlan& other) { return time(other) < time(plan); });
     front_.insert(at, plan);
   }
-  // Of plans with the same objective (bytes, say) the faster one is better.
+  // Of plans with the same objective (such as bytes) the faster one is better.
   const auto better = [](const RankedPlan& a, const RankedPlan& b) {
     return a.objective != b.objective ? a.objective < b.objective : a.forecast.step_seconds < b.forecast.step_seconds;
   };
@@ -64,14 +64,13 @@ std::vector<RankedPlan> PlanPool::runners_up(int count) const {
 
 // Why nothing fits, and what would do.
 //
-//   memory    the peak of the plan that needs the least: with that much a rank, that plan fits.
-//   devices   the same cluster with more hosts of its last kind, twice as many each time until a plan fits, at most kMostDoublings times;
-//             then bisection on the number of devices. Every number that is named was found to do.
+//   memory    the peak of the plan with the least memory: with that much per rank, that plan fits.
+//   devices   the cluster with more hosts of its last kind: least_number() of devices with which a plan was found that fits.
 //
-// Cost: about 2 x kMostDoublings searches for the least memory, of a fraction of a second each.
+// Cost: about twelve searches for the least memory, of a fraction of a second each.
 namespace {
 
-constexpr int kMostDoublings = 6, kMostDevices = 1 << 14;
+constexpr int kMostDevices = 1 << 14;
 constexpr double kSearchSeconds = 0.3;
 
 std::string constraint(const WorkerForecast& worker) {
@@ -92,26 +91,14 @@ std::optional<int> devices_that_do(const SearchRequest& request, const LeastMemo
     const auto plan = search(larger, kSearchSeconds);
     return plan && plan->forecast.fits;
   };
-  int fails = request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices(), fits = fails;
-  for (int doubling = 0; doubling < kMostDoublings; ++doubling) {
-    if (fits > kMostDevices / 2) return std::nullopt;
-    fits *= 2;
-    if (does(request, fits)) break;
-    fails = fits;
-    if (doubling + 1 == kMostDoublings) return std::nullopt;
-  }
-  while (fits - fails > 1) {
-    const int middle = fails + (fits - fails) / 2;
-    (does(request, middle) ? fits : fails) = middle;
-  }
-  return fits;
+  return least_number(request.most_workers(), [&](int devices) { return devices <= kMostDevices && does(request, devices); });
 }
 
 }  // namespace
 
 std::string why_infeasible(const SearchRequest& request, const RankedPlan& least, const LeastMemory& search) {
   const WorkerForecast& worker = least.forecast.tightest_worker();
-  const int workers = request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices();
+  const int workers = request.most_workers();
   std::string out = concat("plan: no layout of at most ", workers, workers == 1 ? " device" : " devices", " fits into ",
                            worker.memory_limit, " bytes a rank: ", constraint(worker), ". The least that was found needs ",
                            least.forecast.peak_memory_bytes(), " bytes (", to_text(least.candidate.layout), "): give each rank that much");

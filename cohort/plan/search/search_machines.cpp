@@ -1,4 +1,4 @@
-#include "cohort/plan/search/search_machines.h"
+#include "cohort/plan/search/joint_search.h"
 
 #include <algorithm>
 #include <limits>
@@ -11,26 +11,24 @@
 namespace cohort {
 namespace {
 
-/// Whether the keys that are given ask for fewer ranks than `least`.
-bool asks_for_fewer(const SearchRequest& request, int least) {
+/// The product of the given degrees.
+int64_t given_ranks(const SearchRequest& request) {
   int64_t ranks = 1;
-  for (const char* key : {"dp", "pp", "tp"}) {
-    const auto given = request.fixed.find(key);
-    if (given == request.fixed.end()) return false;
-    ranks *= parse_integer(given->second).value_or(1);
-  }
-  return ranks < least;
+  for (const auto& [key, value] : request.fixed)
+    if (key == "dp" || key == "pp" || key == "tp") ranks *= parse_integer(value).value_or(1);
+  return ranks;
+}
+
+bool gives_all_degrees(const SearchRequest& request) {
+  return request.fixed.contains("dp") && request.fixed.contains("pp") && request.fixed.contains("tp");
 }
 
 std::string why_nothing(const SearchRequest& request, int num_devices) {
-  int64_t ranks = 1;
-  std::vector<std::string> held;
-  for (const auto& [key, value] : request.fixed) {
-    if (key == "dp" || key == "pp" || key == "tp") ranks *= parse_integer(value).value_or(1);
-    if (key != "precision" && key != "compress") held.push_back(concat(key, "=", value));
-  }
-  const std::string keys = join(held, ",");
-  if (ranks > num_devices) return concat("too few for ", keys);
+  std::vector<std::string> given;
+  for (const auto& [key, value] : request.fixed)
+    if (key != "precision" && key != "compress") given.push_back(concat(key, "=", value));
+  const std::string keys = join(given, ",");
+  if (given_ranks(request) > num_devices) return concat("too few for ", keys);
   return keys.empty() ? "nothing fits" : concat("nothing fits with ", keys);
 }
 
@@ -47,11 +45,11 @@ MachineAnswer search_machines(const SearchRequest& request, int most_workers, co
   std::optional<Error> last;
   double bound = std::numeric_limits<double>::infinity();
   for (const Cluster& machine : machines) {
-    // Fewer ranks than were measured side by side have other costs: those of a smaller machine, where there is one.
+    // Fewer ranks have the costs of a smaller machine, where one was measured.
     int least = 1;
     for (const Cluster& other : machines)
       if (other.num_devices() < machine.num_devices()) least = std::max(least, other.num_devices() + 1);
-    if (asks_for_fewer(request, least)) continue;
+    if (gives_all_degrees(request) && given_ranks(request) < least) continue;
     SearchRequest here = request;
     here.least_workers = least;
     here.problem.cluster = machine;
@@ -62,12 +60,12 @@ MachineAnswer search_machines(const SearchRequest& request, int most_workers, co
       PlanAnswer answer = search_plan(here, progress, stop);
       out.tried.back().plan = answer.best;
       bound = std::min(bound, answer.lower_bound);
-      // Of equals fewer workers: the machines rise.
+      // Machines are in ascending order, so equals go to fewer workers.
       if (out.request.problem.cluster.hosts.empty() || answer.best.objective < out.answer.best.objective)
         out.request = here, out.answer = std::move(answer);
     } catch (const Error& error) {
       last = error;
-      // Keys that are given may need more workers than this machine has.
+      // Given keys may need more workers than this machine has.
       out.tried.back().why = why_nothing(request, machine.num_devices());
     }
   }

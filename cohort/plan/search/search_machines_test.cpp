@@ -1,4 +1,4 @@
-#include "cohort/plan/search/search_machines.h"
+#include "cohort/plan/search/joint_search.h"
 
 #include <doctest/doctest.h>
 

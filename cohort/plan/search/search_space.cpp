@@ -1,16 +1,16 @@
 // The layouts of a request: degrees, and for one choice of degrees everything else but cut and recompute.
 //
-//   precision     those that the profile has points of for every kind of device that takes part
+//   precision     those with points in the profile for every kind of device used
 //   tp            divisors of the devices of every host (so that a layer is divided inside of a host) with points in the profile
 //   pp            1 .. layers; above kEveryCount divisors of the layers and powers of two
-//   dp            1 .. samples; of a batch above kEveryDegree samples the least dp for each size of a replica's share, divisors and powers
-//                 of two; of the former above kEveryCount those that are 1 % apart
-//   micro-batches  (pp > 1), accumulate (pp = 1): 1 .. samples of a share; of a share above kEveryPiece samples the least number for each
-//                 size of a piece, where numbers are at most 1.5 apart, and powers of two
+//   dp            1 .. samples; above kEveryDegree samples the least dp for each size of a replica's share, divisors and powers of two;
+//                 above kEveryCount only those that are 1 % apart
+//   micro-batches  (pp > 1), accumulate (pp = 1): 1 .. samples of a share; above kEveryPiece samples the least number for each size of a
+//                 micro-batch, spaced by factors of at most 1.5, and powers of two
 //   zero, schedule, order, shares (of a dp alone on mixed devices)
 //
-// No choice depends on memory, on links or on how many devices there are beyond those it uses: a larger or faster cluster has all layouts
-// of a smaller one, which is what keeps the search from getting worse there.
+// No choice depends on memory, links or unused devices: a larger or faster cluster has all layouts of a smaller one, so its best plan is
+// no worse.
 
 #include "cohort/plan/search/search_space.h"
 
@@ -26,12 +26,12 @@ namespace cohort {
 namespace {
 
 constexpr int64_t kEveryDegree = 128, kEveryPiece = 32, kEveryCount = 1024;
-constexpr int64_t kMostMicroBatches = 4096, kMostPairs = int64_t{2} << 20;  // As schedule/ has them, and what a forecast can afford.
+constexpr int64_t kMostMicroBatches = 4096, kMostPairs = int64_t{2} << 20;  // The limit of schedule/, and what a forecast can afford.
 constexpr int kMostShares = 512;
 
 int64_t rounded_up(int64_t value, int64_t parts) { return (value + parts - 1) / parts; }
 
-/// The least number of pieces for each size of a piece of `whole`, and powers of two; rising.
+/// The least number of micro-batches for each size of a micro-batch of `whole` samples, and powers of two; ascending.
 std::vector<int64_t> piece_counts(int64_t whole, int64_t most, int64_t all_up_to, bool thin) {
   std::set<int64_t> counts;
   const int64_t end = std::min(whole, most);
@@ -78,7 +78,7 @@ SearchSpace::SearchSpace(const SearchRequest& request) : request_(request), give
   const int devices = problem.cluster.num_devices();
   if (request.num_workers > devices)
     fail(ErrorCode::kBadInput, name_settings("--workers "), request.num_workers, ": the cluster has ", devices, " devices");
-  most_workers_ = request.num_workers > 0 ? request.num_workers : devices;
+  most_workers_ = request.most_workers();
 
   if (request.objective == Objective::kTimeToGoal) {
     for (const GoalSteps& point : request.steps_curve)
@@ -98,13 +98,13 @@ SearchSpace::SearchSpace(const SearchRequest& request) : request_(request), give
   std::set<std::string> precisions;
   for (const ProfilePoint& point : problem.profile.points) precisions.insert(point.precision);
   if (is_given("precision")) precisions = {given_.precision};
-  // fp32 first: of equals it is taken.
+  // fp32 comes first, so that it wins ties.
   precisions_.assign(precisions.begin(), precisions.end());
   std::stable_partition(precisions_.begin(), precisions_.end(), [](const std::string& name) { return name == "fp32"; });
   schedules_ = {"1f1b",          "gpipe", "zb-h1", "interleaved:2", "interleaved:3", "interleaved:4",
                 "interleaved:8", "bfs:2", "bfs:3", "bfs:4",         "bfs:8",         "zb-v"};
   if (is_given("schedule")) {
-    num_stages_of(given_.schedule, 2);  // Refuses what is no name.
+    num_stages_of(given_.schedule, 2);  // Refuses unknown names.
     schedules_ = {given_.schedule};
   }
   for (const std::string& schedule : schedules_) chunks_.push_back(num_stages_of(schedule, 2) / 2);
@@ -178,7 +178,7 @@ std::string SearchSpace::why_no_layouts() const {
                   " devices there is one: dp is 1");
   std::string why;
   for (const Degrees& degrees : all) {
-    const int64_t batch = batches_[static_cast<size_t>(degrees.batch)].batch_size;
+    const int64_t batch = batch_size(degrees);
     Combination it{.degrees = degrees, .zero = is_given("zero") ? given_.zero : 0};
     if (degrees.pp > 1 && is_given("microbatches")) it.micro_batches = given_.microbatches;
     if (is_given("accumulate")) it.accumulate = given_.accumulate;
@@ -204,7 +204,7 @@ std::string SearchSpace::why_no_layouts() const {
   return why;
 }
 
-/// Of every device of a host.
+/// Whether every device of a host has costs.
 bool SearchSpace::has_costs(const HostGroup& group, const std::string& precision, int tp) const {
   const PlanProblem& problem = request_.problem;
   for (int place = 0; place < static_cast<int>(std::max<size_t>(1, group.mixed.size())); ++place) {
@@ -223,7 +223,7 @@ std::vector<Degrees> SearchSpace::all_degrees() const {
   std::vector<Degrees> out;
   for (int precision = 0; precision < static_cast<int>(precisions_.size()); ++precision)
     for (const int tp : tensor_degrees) {
-      // Ranks up to here have points and hosts that tp divides.
+      // The ranks that have points, on hosts whose devices tp divides.
       int most_ranks = 0;
       for (const HostGroup& group : problem.cluster.hosts) {
         if (group.devices_per_host % tp != 0 || !has_costs(group, precisions_[static_cast<size_t>(precision)], tp)) break;
@@ -253,10 +253,10 @@ Layout SearchSpace::layout_of(const Combination& combination) const {
   Layout layout = given_;
   layout.dp = degrees.dp, layout.tp = degrees.tp, layout.pp = degrees.pp;
   layout.zero = combination.zero;
-  if (degrees.pp > 1) layout.schedule = schedules_[static_cast<size_t>(combination.schedule)];
+  if (degrees.pp > 1) layout.schedule = schedule(combination);
   layout.microbatches = combination.micro_batches;
   layout.accumulate = combination.accumulate;
-  layout.precision = precisions_[static_cast<size_t>(degrees.precision)];
+  layout.precision = precision(degrees);
   layout.compress = compressions_[static_cast<size_t>(combination.compress)];
   layout.order = orders_[static_cast<size_t>(combination.order)];
   layout.split = "auto";
@@ -291,23 +291,21 @@ Combination SearchSpace::combination_of(const RankedPlan& plan) const {
   return out;
 }
 
-/// Samples in proportion to what the ranks' devices compute in a second: whole numbers, largest remainders first.
+/// Samples in proportion to the speed of the ranks' devices, rounded by largest remainders.
 std::string SearchSpace::shares_of(int num_ranks, const Degrees& degrees, int64_t micro_batch) const {
   const PlanProblem& problem = request_.problem;
   std::vector<double> speed(problem.cluster.devices.size());
   for (const int kind : kinds(num_ranks)) {
-    const Profile profile = profile_at(problem.profile, {problem.cluster.devices[static_cast<size_t>(kind)].name,
-                                                         precisions_[static_cast<size_t>(degrees.precision)], 1, micro_batch});
-    double seconds = 0;
-    for (const LayerProfile& layer : profile.layers)
-      seconds += layer.forward_seconds + layer.backward_input_seconds + layer.backward_weight_seconds;
+    const Profile profile =
+        profile_at(problem.profile, {problem.cluster.devices[static_cast<size_t>(kind)].name, precision(degrees), 1, micro_batch});
+    const double seconds = profile.seconds();
     speed[static_cast<size_t>(kind)] = seconds > 0 ? 1 / seconds : 1;
   }
   double sum = 0;
   std::vector<double> of_rank;
   for (int rank = 0; rank < num_ranks; ++rank)
     sum += of_rank.emplace_back(speed[static_cast<size_t>(problem.cluster.device_of_rank(rank))]);
-  const int64_t batch = batches_[static_cast<size_t>(degrees.batch)].batch_size;
+  const int64_t batch = batch_size(degrees);
   std::vector<int64_t> samples;
   std::vector<std::pair<double, int>> rests;
   int64_t left = batch;
@@ -334,7 +332,7 @@ void SearchSpace::add_combinations(const Degrees& degrees, std::vector<Combinati
   const PlanProblem& problem = request_.problem;
   const bool is_pipeline = degrees.pp > 1;
   if (is_given("microbatches") && given_.microbatches > 1 && !is_pipeline) return;
-  const int64_t share = rounded_up(batches_[static_cast<size_t>(degrees.batch)].batch_size, degrees.dp);
+  const int64_t share = rounded_up(batch_size(degrees), degrees.dp);
   std::vector<std::pair<int, int>> pieces;  // Micro-batches, accumulate.
   const bool is_free = is_pipeline ? !is_given("microbatches") : !is_given("accumulate");
   const int given_accumulate = is_given("accumulate") ? given_.accumulate : 1;
@@ -353,8 +351,7 @@ void SearchSpace::add_combinations(const Degrees& degrees, std::vector<Combinati
       if (!runs(layout_of(it), num_refused)) continue;
       for (int order = 0; order < (orders_differ ? static_cast<int>(orders_.size()) : 1); ++order)
         for (const auto& [micro_batches, accumulate] : pieces) {
-          // A sample for each piece.
-          if (int64_t{micro_batches} * accumulate * degrees.dp > batches_[static_cast<size_t>(degrees.batch)].batch_size) continue;
+          if (int64_t{micro_batches} * accumulate * degrees.dp > batch_size(degrees)) continue;
           if (problem.profile.sample_granularity > 1 && int64_t{micro_batches} * accumulate > 1) continue;
           it.order = order, it.micro_batches = micro_batches, it.accumulate = accumulate;
           it.micro_batch = rounded_up(share, int64_t{micro_batches} * accumulate);

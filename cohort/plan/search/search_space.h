@@ -9,22 +9,24 @@
 
 namespace cohort {
 
-/// Simulated actions of a layout that is forecast, at most; and of a stage with a micro-batch.
+/// The most simulated actions of a forecast, and the actions of one stage with one micro-batch.
 inline constexpr double kMostForecastWork = 2e5, kActionsOfAPair = 4;
 
 /// What decides the size of the stages and of the samples on a rank: a branch of the search.
 struct Degrees {
-  int precision = 0;  ///< Index in SearchSpace::precisions().
+  int precision = 0;  ///< Index in the precisions of SearchSpace.
   int tp = 1, pp = 1, dp = 1;
   int batch = 0;  ///< Index in SearchSpace::batches().
+
+  int num_ranks() const { return dp * tp * pp; }
 };
 
 /// A layout but for its cut and its recomputed layers.
 struct Combination {
   Degrees degrees;
   int zero = 0;
-  int schedule = 0;  ///< Index in SearchSpace::schedules(); with pp > 1.
-  int order = 0;     ///< Index in SearchSpace::orders().
+  int schedule = 0;  ///< Index in the schedules of SearchSpace; with pp > 1.
+  int order = 0;     ///< Index in the orders of SearchSpace.
   int compress = 0;  ///< Index in SearchSpace::compressions().
   int micro_batches = 1, accumulate = 1;
   bool has_shares = false;  ///< Each rank by the speed of its device.
@@ -41,14 +43,14 @@ class SearchSpace {
   const SearchRequest& request() const { return request_; }
   int num_layers() const { return static_cast<int>(request_.problem.profile.layers.size()); }
   int most_workers() const { return most_workers_; }
-  const std::vector<std::string>& precisions() const { return precisions_; }
-  const std::vector<std::string>& schedules() const { return schedules_; }
-  const std::vector<std::string>& orders() const { return orders_; }
   const std::vector<std::string>& compressions() const { return compressions_; }
+  const std::string& precision(const Degrees& degrees) const { return precisions_[static_cast<size_t>(degrees.precision)]; }
+  const std::string& schedule(const Combination& combination) const { return schedules_[static_cast<size_t>(combination.schedule)]; }
+  int64_t batch_size(const Degrees& degrees) const { return batches_[static_cast<size_t>(degrees.batch)].batch_size; }
   const std::vector<GoalSteps>& batches() const { return batches_; }
   /// Kinds of device among the first `num_ranks` ranks.
   std::vector<int> kinds(int num_ranks) const;
-  /// What `fixed` says, the rest at its default.
+  /// The layout of `fixed`, with defaults for the rest.
   const Layout& given() const { return given_; }
   bool is_given(const std::string& key) const { return request_.fixed.contains(key); }
 
@@ -57,25 +59,24 @@ class SearchSpace {
   bool has_costs(const HostGroup& group, const std::string& precision, int tp) const;
   /// Whether every device can have undivided layers in this precision.
   bool has_undivided_costs(const std::string& precision) const;
-  /// Of a space without any: what is in the way.
+  /// Why there are no degrees.
   std::string why_no_degrees() const;
-  /// Of degrees without any layout that can be run: what is in the way.
+  /// Why none of the degrees has a layout that can run.
   std::string why_no_layouts() const;
-  /// Appends all layouts with these degrees; those that no run could do are counted instead.
+  /// Appends all layouts with these degrees that can run, and counts those that cannot.
   void add_combinations(const Degrees& degrees, std::vector<Combination>& out, int64_t& num_refused) const;
   /// Appends those that differ from `plain` in how gradients are rounded, mild before strong.
   void add_compressed(const Combination& plain, std::vector<Combination>& out, int64_t& num_refused) const;
-  /// With all but the stages and the recomputed layers.
+  /// The candidate without stages and recomputed layers.
   Candidate candidate(const Combination& combination) const;
-  /// Of a plan made by candidate().
+  /// The inverse of candidate().
   Combination combination_of(const RankedPlan& plan) const;
-  int64_t global_batch(const Combination& combination) const { return batches_[combination.degrees.batch].batch_size; }
-  /// Of the schedule, on each worker.
+  /// Stages of the schedule on each worker.
   int stages_per_worker(const Combination& combination) const;
 
  private:
   std::vector<int> data_degrees(int64_t batch, int most) const;
-  /// Keys that mean something with several stages alone.
+  /// Whether keys are given that need several stages.
   bool asks_for_stages() const;
   bool runs(const Layout& layout, int64_t& num_refused) const;
   Layout layout_of(const Combination& combination) const;

@@ -25,7 +25,7 @@
 #include "cohort/base/random.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/link.h"
-#include "cohort/plan/uneven.h"
+#include "cohort/plan/explain.h"
 #include "cohort/train/advice/balance.h"
 
 namespace cohort {

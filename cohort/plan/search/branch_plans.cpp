@@ -1,11 +1,11 @@
-// Plans out of the class of joint_search.cpp, for models and clusters that are small enough for the searches that find them:
+// Plans outside the class of joint_search.cpp, for models and clusters that are small enough to search:
 //
-//   branches    place_branches() (plan/cut/branches.h) gives parallel branches to different workers, so that a worker has several
-//               stages that are no neighbours; alone, and side by side where devices are left
-//   replicas    search_stages() (plan/cut/stage_search.h) gives a slow stage more devices: micro-batch k goes to replica k mod r
+//   branches    place_branches() (plan/cut/branches.cpp) gives parallel branches to different workers, so that a worker may have
+//               several stages that are not adjacent; also as replicas where devices are left
+//   replicas    search_stages() (plan/cut/downsets.cpp) gives a slow stage more devices: micro-batch k goes to replica k mod r
 //
-// Each for several numbers of micro-batches, by the same forecast as all others. Nothing is proved of them: where one of them is the best
-// plan, the bound of the search falls back to the area, which holds for any placement.
+// Each is forecast for several numbers of micro-batches. Nothing is proved about them: where one is the best plan, the bound of the search
+// falls back to the area, which holds for any placement.
 #include "cohort/plan/search/cut_forecasts.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 #include <set>
 
 #include "cohort/job/refusals.h"
-#include "cohort/plan/cut/branches.h"
-#include "cohort/plan/cut/stage_search.h"
+#include "cohort/plan/cut/downsets.h"
+#include "cohort/plan/cut/split.h"
 
 namespace cohort {
 namespace {
@@ -22,9 +22,9 @@ namespace {
 constexpr int kMostWorkers = 16, kMostLayers = 200, kMostMicroBatches = 64;
 constexpr double kStageSearchSeconds = 0.2;
 
-class Irregular {
+class BranchPlans {
  public:
-  Irregular(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation)
+  BranchPlans(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation)
       : space_(space), model_(space.request().problem.profile), precision_(precision), point_(point), evaluation_(evaluation) {}
 
   void with_micro_batches(int m) {
@@ -70,7 +70,7 @@ class Irregular {
   void replicate_stages(const Profile& profile, int m) {
     const PlanProblem& asked = space_.request().problem;
     StageProblem problem;
-    const double copies = 3 + asked.optimizer_arrays;  // Weights, gradients, buckets, state: the forecast knows better.
+    const double copies = 3 + asked.optimizer_arrays;  // Weights, gradients, buckets and state, roughly.
     for (const LayerProfile& layer : profile.layers)
       problem.layers.push_back({layer.forward_seconds, layer.backward_input_seconds + layer.backward_weight_seconds,
                                 copies * static_cast<double>(layer.weight_bytes), static_cast<double>(layer.stash_bytes),
@@ -112,13 +112,13 @@ class Irregular {
 
 }  // namespace
 
-void try_irregular(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation,
-                   const std::function<bool()>& is_over) {
+void forecast_branches_and_replicas(const SearchSpace& space, const std::string& precision, const GoalSteps& point,
+                                    CutForecasts& evaluation, const std::function<bool()>& is_over) {
   if (space.most_workers() < 2 || space.most_workers() > kMostWorkers || space.num_layers() > kMostLayers) return;
   for (const auto& [key, value] : space.request().fixed)
     if (key != "precision" && key != "accumulate") return;
   if (space.is_given("accumulate") && space.given().accumulate > 1) return;
-  Irregular search(space, precision, point, evaluation);
+  BranchPlans search(space, precision, point, evaluation);
   if (space.request().problem.profile.sample_granularity > 1) return;
   for (int m = 1; m <= std::min<int64_t>(kMostMicroBatches, point.batch_size) && !is_over(); m *= 2) search.with_micro_batches(m);
 }

@@ -1,4 +1,4 @@
-#include "cohort/plan/trial_choice.h"
+#include "cohort/tune/layout_trials.h"
 
 #include <doctest/doctest.h>
 

@@ -24,7 +24,7 @@ SearchRequest request_of(const std::vector<double>& seconds, const std::vector<s
   return request;
 }
 
-TEST_CASE("irregular: a batch of one sample goes through parallel branches side by side") {
+TEST_CASE("branch plans: a batch of one sample goes through parallel branches side by side") {
   const SearchRequest request = request_of({1e-4, 5e-3, 5e-3, 1e-4}, {{-1, 0}, {0, 1}, {0, 2}, {1, 3}, {2, 3}}, 2, int64_t{1} << 40, 1, 10);
   const PlanAnswer answer = search_plan(request, {}, nullptr);
   const Candidate& best = answer.best.candidate;
@@ -38,7 +38,7 @@ TEST_CASE("irregular: a batch of one sample goes through parallel branches side 
   CHECK(search_plan(held, {}, nullptr).best.candidate.layout.pp == 1);
 }
 
-TEST_CASE("irregular: a slow stage gets more devices where the model does not fit one") {
+TEST_CASE("branch plans: a slow stage gets more devices where the model does not fit one") {
   const SearchRequest request = request_of({3e-3, 1e-3}, {{-1, 0}, {0, 1}}, 4, 20'000'000, 32, 1'000'000);
   const PlanAnswer answer = search_plan(request, {}, nullptr);
   const Layout& layout = answer.best.candidate.layout;
