@@ -69,13 +69,6 @@ CheckpointIo& posix_io() {
 namespace checked {
 namespace {
 
-template <typename Call>
-auto retried(const Call& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
-
 [[noreturn]] void give_up(const std::string& action, const std::string& path) { fail_errno(ErrorCode::kFailed, action, path, errno); }
 
 /// Closes what is still open when an error passes by; a wanted close is close_file's.

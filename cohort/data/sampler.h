@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cohort/base/export.h"
-#include "cohort/job/specs/batch_stage.h"
+#include "cohort/job/specs/batch_schedule.h"
 
 namespace cohort {
 

@@ -13,7 +13,7 @@
 // b), with probabilities 1/2, 1/4, 1/8 and 1/8. Who knows the chain has a loss of at most 1.75 bits (1.213 nats) a byte. Sample i is a
 // chain of its own.
 
-#include "cohort/data/synthetic.h"
+#include "cohort/data/source/openers.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "cohort/data/synthetic.h"
+#include "cohort/data/source/openers.h"
 
 #include <doctest/doctest.h>
 

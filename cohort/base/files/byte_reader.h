@@ -5,14 +5,14 @@
 #include <memory>
 #include <string>
 
+#include "cohort/base/files/file.h"
+
 namespace cohort {
 
 /// An open regular file. Missing, unreadable or not regular (a folder, a pipe): Error(kBadInput) with the path and the system's reason.
 class InputFile {
  public:
   explicit InputFile(const std::string& path);
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
 
   const std::string& path() const { return path_; }
   int64_t num_bytes() const { return num_bytes_; }
@@ -25,8 +25,8 @@ class InputFile {
 
  private:
   std::string path_;
-  int descriptor_ = -1;
   int64_t num_bytes_ = 0, offset_ = 0;
+  UniqueDescriptor descriptor_;
 };
 
 /// Reads a file that may be gzip (told by its first two bytes, whatever its name); memory does not grow with the file. One thread at a

@@ -37,10 +37,7 @@ void fail_errno(ErrorCode code, const std::string& action, const std::string& pa
 }
 
 UniqueDescriptor open_file(const std::string& path, int flags, unsigned mode) {
-  int descriptor = -1;
-  do {
-    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, static_cast<mode_t>(mode));
-  } while (descriptor < 0 && errno == EINTR);
+  const int descriptor = retried([&] { return ::open(path.c_str(), flags | O_CLOEXEC, static_cast<mode_t>(mode)); });
   if (descriptor < 0) {
     const int reason = errno;
     const bool reading = (flags & O_ACCMODE) == O_RDONLY;
@@ -70,11 +67,7 @@ void write_all(int descriptor, const void* data, size_t size, const std::string&
 }
 
 static bool synced(int descriptor) {
-  int result = 0;
-  do {
-    result = ::fsync(descriptor);
-  } while (result < 0 && errno == EINTR);
-  return result == 0;
+  return retried([&] { return ::fsync(descriptor); }) == 0;
 }
 
 void sync_descriptor(int descriptor, const std::string& path) {
@@ -104,22 +97,28 @@ std::string parent_folder(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-std::string read_small_file(const std::string& path, size_t max_bytes) {
-  // O_NONBLOCK: opening a pipe must not wait for a writer.
-  const UniqueDescriptor descriptor = open_file(path, O_RDONLY | O_NONBLOCK);
+UniqueDescriptor open_regular_file(const std::string& path, int64_t* num_bytes) {
+  UniqueDescriptor descriptor = open_file(path, O_RDONLY | O_NONBLOCK);  // Opening a pipe must not wait for a writer.
   struct stat status{};
   if (::fstat(descriptor.get(), &status) < 0) fail_errno(ErrorCode::kBadInput, "stat", path, errno);
-  if (!S_ISREG(status.st_mode)) fail(ErrorCode::kBadInput, "cannot read ", path, ": it is not a regular file");
+  if (!S_ISREG(status.st_mode))
+    fail(ErrorCode::kBadInput, "cannot read ", path,
+         S_ISDIR(status.st_mode) ? ": it is a folder, not a regular file" : ": it is not a regular file");
+  *num_bytes = status.st_size;
+  return descriptor;
+}
+
+std::string read_small_file(const std::string& path, size_t max_bytes) {
+  int64_t num_bytes = 0;
+  const UniqueDescriptor descriptor = open_regular_file(path, &num_bytes);
   // The size of a file of /proc is 0 whatever it holds, so the limit is checked on what is read as well.
-  if (static_cast<uint64_t>(status.st_size) > max_bytes) {
-    fail(ErrorCode::kBadInput, "cannot read ", path, ": ", status.st_size, " bytes, at most ", max_bytes, " are accepted");
-  }
+  if (static_cast<uint64_t>(num_bytes) > max_bytes)
+    fail(ErrorCode::kBadInput, "cannot read ", path, ": ", num_bytes, " bytes, at most ", max_bytes, " are accepted");
   std::string content;
-  content.reserve(static_cast<size_t>(status.st_size));  // Doubled room would be up to three times that of a large file.
+  content.reserve(static_cast<size_t>(num_bytes));  // Doubled room would be up to three times that of a large file.
   std::vector<char> buffer(std::min<size_t>(max_bytes + 1, 1 << 16));
   while (true) {
-    const ssize_t got = ::read(descriptor.get(), buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got = retried([&] { return ::read(descriptor.get(), buffer.data(), buffer.size()); });
     if (got < 0) fail_errno(ErrorCode::kBadInput, "read", path, errno);
     if (got == 0) return content;
     content.append(buffer.data(), static_cast<size_t>(got));
@@ -205,11 +204,7 @@ int64_t AppendFile::bytes() const {
 
 int AppendFile::cut() noexcept {
   if (torn_from_ < 0) return 0;
-  int result = 0;
-  do {
-    result = ::ftruncate(descriptor_.get(), torn_from_);
-  } while (result < 0 && errno == EINTR);
-  if (result < 0) return errno;
+  if (retried([&] { return ::ftruncate(descriptor_.get(), torn_from_); }) < 0) return errno;
   torn_from_ = -1;
   return 0;
 }
@@ -235,10 +230,7 @@ int AppendFile::append(std::string_view piece) noexcept {
 }
 
 int AppendFile::sync() noexcept {
-  int result = 0;
-  do {
-    result = ::fdatasync(descriptor_.get());
-  } while (result < 0 && errno == EINTR);
+  const int result = retried([&] { return ::fdatasync(descriptor_.get()); });
   // What cannot be synchronised (a pipe, /dev/stdout) is not late.
   return result < 0 && errno != EINVAL && errno != EROFS ? errno : 0;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // Files: read whole, written at once or line by line.
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -42,6 +43,14 @@ ErrorCode code_of_errno(ErrorCode code, int errno_value);
 /// Throws Error(code) "cannot <action> <path>: <text of errno_value>", with code_of_errno().
 [[noreturn]] void fail_errno(ErrorCode code, const std::string& action, const std::string& path, int errno_value);
 
+/// Calls a system call again for as long as a signal interrupts it; returns its result.
+template <typename Call>
+auto retried(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
 /// open(2) with O_CLOEXEC, repeated on EINTR. Error(kBadInput) when it fails for reading, Error(kFailed) when it fails for writing.
 UniqueDescriptor open_file(const std::string& path, int flags, unsigned mode = 0666);
 
@@ -60,6 +69,8 @@ bool has_no_folder_sync(const std::string& folder, int errno_value);
 /// The folder of a path as open(2) takes it: "." for a bare name, "/" for "/name". A trailing slash is ignored.
 std::string parent_folder(const std::string& path);
 
+/// Opens a regular file for reading; `num_bytes` receives its size. Error(kBadInput) when it is missing, or something else (folder, pipe).
+UniqueDescriptor open_regular_file(const std::string& path, int64_t* num_bytes);
 /// The content of a regular file of at most `max_bytes`. Error(kBadInput) when it is missing, is something else (folder, pipe) or is
 /// larger.
 COHORT_PROGRAM_API std::string read_small_file(const std::string& path, size_t max_bytes);

@@ -26,6 +26,22 @@ std::optional<double> parse_number(std::string_view text) {
   return value;
 }
 
+std::optional<int64_t> parse_integer(std::string_view text, int64_t least, int64_t most) {
+  const auto value = parse_integer(text);
+  return value && *value >= least && *value <= most ? value : std::nullopt;
+}
+
+std::optional<double> parse_number(std::string_view text, double least, double most) {
+  const auto value = parse_number(text);
+  return value && *value >= least && *value <= most ? value : std::nullopt;
+}
+
+std::pair<std::string, std::optional<std::string>> split_once(std::string_view text, char separator) {
+  const size_t at = text.find(separator);
+  if (at == std::string_view::npos) return {std::string(text), std::nullopt};
+  return {std::string(text.substr(0, at)), std::string(text.substr(at + 1))};
+}
+
 std::string trim(std::string_view text) {
   const char* kSpace = " \t\r\n";
   const size_t begin = text.find_first_not_of(kSpace);

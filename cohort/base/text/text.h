@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/export.h"
@@ -19,7 +20,12 @@ namespace cohort {
 /// The whole of `text` as a number; empty when it is not one or does not fit.
 COHORT_PROGRAM_API std::optional<int64_t> parse_integer(std::string_view text);
 COHORT_PROGRAM_API std::optional<double> parse_number(std::string_view text);
-/// Pieces between `separator`; "a,,b" has an empty middle piece, "" has no piece.
+/// The same; empty also where the number is not from `least` to `most`.
+std::optional<int64_t> parse_integer(std::string_view text, int64_t least, int64_t most);
+std::optional<double> parse_number(std::string_view text, double least, double most);
+/// "a:b:c" at ':' is {"a", "b:c"}; nothing second where there is no separator.
+std::pair<std::string, std::optional<std::string>> split_once(std::string_view text, char separator);
+/// The texts between separators; "a,,b" has an empty one in the middle, "" has none.
 inline std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   if (text.empty()) return parts;

@@ -2,7 +2,7 @@
 // of 3,073 bytes, a label 0..9 and 1,024 bytes each of red, green and blue, rows from the top. Nothing else: the size of the file is the
 // only check of its end, and the labels are the only check of its content.
 
-#include "cohort/data/images/cifar10.h"
+#include "cohort/data/source/openers.h"
 
 #include <algorithm>
 #include <filesystem>

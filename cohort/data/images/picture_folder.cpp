@@ -7,7 +7,7 @@
 // is read, by several threads, ahead of the training (Loader). A run that goes on has mean and deviation already: where pictures are
 // decoded anew, pass 2 is left out.
 
-#include "cohort/data/images/picture_folder.h"
+#include "cohort/data/source/openers.h"
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,7 @@
 // taken over the training rows. A row costs 8 bytes a column, whatever the number of values of its categories.
 // For a trained model (DataOptions::kept) nothing is learnt: its columns are looked for by name, and have the values that it knows.
 
-#include "cohort/data/table/csv_data.h"
+#include "cohort/data/source/openers.h"
 
 #include <algorithm>
 #include <cmath>

@@ -74,8 +74,6 @@ void check_part(const Part& part) {
          ": expected one number, or a row of them, a sample");
 }
 
-bool is_whole(DType type) { return type != DType::kF64 && type != DType::kF32 && type != DType::kF16 && type != DType::kBF16; }
-
 /// The numbers that are used, in the unit that mean and deviation have.
 double unit_of(const DataDescription& description) { return description.input == DataDescription::Input::kPicture ? 1 / 255.0 : 1; }
 
@@ -162,7 +160,7 @@ std::vector<int64_t> good_samples(const Part& part, const DataDescription& descr
   for (int64_t sample = 0; sample < part.x.num_samples(); ++sample) {
     std::string fault;
     for (const Array* array : {&part.x, &part.y})
-      for (int64_t at = 0; at < array->per_sample && fault.empty() && !is_whole(array->dtype); ++at)
+      for (int64_t at = 0; at < array->per_sample && fault.empty() && is_float(array->dtype); ++at)
         if (!std::isfinite(array->at(sample, at))) fault = concat(array->name, ": sample ", sample, " is not finite at element ", at);
     if (fault.empty()) fault = fault_of_targets(part.y, sample, description);
     if (fault.empty()) {
@@ -184,7 +182,7 @@ DataDescription form_of(const DataSettings& settings, const Part& part) {
   if (made.shape.empty()) made.shape = {1};
   const bool is_picture = part.x.dtype == DType::kU8 && made.shape.size() == 3 && (made.shape[0] == 1 || made.shape[0] == 3);
   made.input = is_picture ? DataDescription::Input::kPicture : DataDescription::Input::kTensor;
-  const bool whole = is_whole(part.y.dtype);
+  const bool whole = !is_float(part.y.dtype);
   const std::string task = settings.one_of("task", {"classification", "regression", "labels"}, "");
   made.labels = task == "labels";
   made.regression = task.empty() ? !whole : task == "regression";
