@@ -66,17 +66,6 @@ std::shared_ptr<const Vocabulary> vocabulary_of(const TextSpecification& text) {
   return std::make_shared<const Vocabulary>(read_vocabulary(text.vocabulary));
 }
 
-/// Copies samples of `context` tokens, and their targets.
-void copy_samples(const auto* text, int64_t context, std::span<const int64_t> indices, int64_t num_samples, Batch& batch) {
-  for (size_t i = 0; i < indices.size(); ++i) {
-    check_index(indices[i], num_samples);
-    const auto* const in = text + indices[i] * context;
-    const int64_t at = static_cast<int64_t>(i) * context;
-    std::copy_n(in, context, batch.tokens.data() + at);
-    std::copy_n(in + 1, context, batch.targets.data() + at);
-  }
-}
-
 /// Where the part for validation begins, of `size` bytes or pieces. Each part needs one more than its samples: the last target.
 int64_t begin_of_validation(const std::string& path, int64_t size, const char* unit, const DataOptions& options) {
   const int64_t context = options.context, needed = 2 * (context + 1);
@@ -110,36 +99,6 @@ ByteBuffer read_text(const std::string& what, const std::vector<std::string>& pa
     at += sizes[i];
   }
   return text;
-}
-
-TextSource::TextSource(std::shared_ptr<const ByteBuffer> text, int64_t begin, int64_t end, int64_t context)
-    : text_(std::move(text)),
-      begin_(begin),
-      num_samples_((end - begin - 1) / context),
-      shape_{DataShape::Kind::kText, {context}, 256, {}} {}
-
-void TextSource::read(std::span<const int64_t> indices, Batch& batch) const {
-  resize_batch(batch, shape_, std::ssize(indices));
-  copy_samples(text_->data() + begin_, shape_.input[0], indices, num_samples_, batch);
-}
-
-PieceSource::PieceSource(std::shared_ptr<const std::vector<Token>> text, std::shared_ptr<const Vocabulary> vocabulary, int64_t begin,
-                         int64_t end, int64_t context)
-    : text_(std::move(text)),
-      vocabulary_(std::move(vocabulary)),
-      begin_(begin),
-      num_samples_((end - begin - 1) / context),
-      shape_{DataShape::Kind::kText, {context}, vocabulary_->size(), {}} {}
-
-void PieceSource::read(std::span<const int64_t> indices, Batch& batch) const {
-  resize_batch(batch, shape_, std::ssize(indices));
-  copy_samples(text_->data() + begin_, shape_.input[0], indices, num_samples_, batch);
-}
-
-DataDescription PieceSource::describe() const {
-  DataDescription description = DataSource::describe();
-  description.vocabulary = vocabulary_;
-  return description;
 }
 
 TextSpecification parse_text_specification(const std::string& argument) {
@@ -195,8 +154,8 @@ DataSet open_text(const std::string& argument, const DataOptions& options) {
   TextEncoder(*vocabulary).encode({reinterpret_cast<const char*>(text->data()), static_cast<size_t>(text->size())}, pieces);
   const auto tokens = std::make_shared<const std::vector<Token>>(std::move(pieces));
   const int64_t size = std::ssize(*tokens), cut = begin_of_validation(asked.path, size, unit, options);
-  data.train = std::make_shared<PieceSource>(tokens, vocabulary, 0, cut, context);
-  data.validation = std::make_shared<PieceSource>(tokens, vocabulary, cut, size, context);
+  data.train = std::make_shared<PieceSource>(tokens, 0, cut, context, vocabulary);
+  data.validation = std::make_shared<PieceSource>(tokens, cut, size, context, vocabulary);
   return data;
 }
 

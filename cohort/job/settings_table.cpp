@@ -24,20 +24,20 @@ using namespace conditions;
 
 constexpr const char* kDefaultIsOff = "default";
 
-struct Row {
+struct SettingsRow {
   Setting setting;
   Condition condition = {};
   std::string neutral_value = {};  ///< As Setting::get writes it.
 
   /// `off`: the value that asks for nothing, and is never refused.
-  Row& only(const Condition& when, const std::string& off = "") {
+  SettingsRow& only(const Condition& when, const std::string& off = "") {
     condition = when;
     neutral_value = off == kDefaultIsOff ? setting.get(Config()) : off;
     return *this;
   }
   /// Takes `word` as well, which is kept as `kept`.
   template <typename T>
-  Row& or_word(const std::string& word, T Config::* member, std::type_identity_t<T> kept) {
+  SettingsRow& or_word(const std::string& word, T Config::* member, std::type_identity_t<T> kept) {
     setting.set = [=, set = setting.set](Config& config, const std::string& text) {
       if (text == word) config.*member = kept;
       else set(config, text);
@@ -47,7 +47,7 @@ struct Row {
   }
   /// The text is one that `check` can read.
   template <typename Check>
-  Row& checked(Check check) {
+  SettingsRow& checked(Check check) {
     setting.set = [=, set = setting.set](Config& config, const std::string& text) {
       set(config, text);
       check(text);
@@ -55,7 +55,7 @@ struct Row {
     return *this;
   }
   /// `none` is kept as "", so that a run that goes on can leave the setting out.
-  Row& or_none() {
+  SettingsRow& or_none() {
     setting.set = [set = setting.set](Config& config, const std::string& text) { set(config, text == "none" ? "" : text); };
     return *this;
   }
@@ -63,15 +63,16 @@ struct Row {
 
 constexpr double kMany = 1e15;
 
-class Table {
+class SettingsTable {
  public:
-  explicit Table(std::vector<Row>& rows) : rows_(rows) {}
+  explicit SettingsTable(std::vector<SettingsRow>& rows) : rows_(rows) {}
 
   void group(const char* name) { group_ = name; }
 
   template <typename T>
-  Row& number(const std::string& name, const char* value_name, const char* help, T Config::* member, double minimum, double maximum) {
-    Row& row = add(name, value_name, help, member);
+  SettingsRow& number(const std::string& name, const char* value_name, const char* help, T Config::* member, double minimum,
+                      double maximum) {
+    SettingsRow& row = add(name, value_name, help, member);
     row.setting.set = [=](Config& config, const std::string& text) {
       constexpr bool kIsReal = std::is_floating_point_v<T>;
       const auto value = [&] {
@@ -92,9 +93,9 @@ class Table {
     return row;
   }
 
-  Row& text(const std::string& name, const std::string& value_name, const char* help, std::string Config::* member,
-            const std::vector<std::string>& allowed = {}) {
-    Row& row = add(name, value_name, help, member);
+  SettingsRow& text(const std::string& name, const std::string& value_name, const char* help, std::string Config::* member,
+                    const std::vector<std::string>& allowed = {}) {
+    SettingsRow& row = add(name, value_name, help, member);
     row.setting.set = [=](Config& config, const std::string& text) {
       if (printable(text) != text)
         fail(ErrorCode::kBadInput, name_settings("--" + name), " ", printable(text), ": holds bytes that are no text (UTF-8)");
@@ -110,8 +111,8 @@ class Table {
     return row;
   }
 
-  Row& flag(const std::string& name, const char* help, bool Config::* member) {
-    Row& row = add(name, "", help, member);
+  SettingsRow& flag(const std::string& name, const char* help, bool Config::* member) {
+    SettingsRow& row = add(name, "", help, member);
     row.setting.is_flag = true;
     row.setting.set = [=](Config& config, const std::string& text) {
       if (text != "true" && text != "false") fail(ErrorCode::kBadInput, name_settings("--" + name), " ", text, ": expected true or false");
@@ -123,13 +124,13 @@ class Table {
 
  private:
   template <typename T>
-  Row& add(const std::string& name, const std::string& value_name, const char* help, T Config::* member) {
+  SettingsRow& add(const std::string& name, const std::string& value_name, const char* help, T Config::* member) {
     rows_.push_back({.setting = {name, value_name, help, group_}});
     rows_.back().setting.copy = [=](Config& to, const Config& from) { to.*member = from.*member; };
     return rows_.back();
   }
 
-  std::vector<Row>& rows_;
+  std::vector<SettingsRow>& rows_;
   std::string group_;
 };
 
@@ -149,7 +150,7 @@ void add_auto(Setting& resume) {
   };
 }
 
-void add_workers(Table& t) {
+void add_workers(SettingsTable& t) {
   t.group("What is trained");
   t.text("model", "NAME[:k=v,..]", "model and its sizes; `cohort doctor` lists the names", &Config::model);
   t.text("data", "SPEC",
@@ -237,7 +238,7 @@ void add_workers(Table& t) {
       .only(kWithRanks);
 }
 
-void add_steps(Table& t) {
+void add_steps(SettingsTable& t) {
   t.group("The step");
   t.number("global-batch", "B", "samples of one optimizer step, over all ranks; auto: as --study has it", &Config::global_batch, 1, 1e9)
       .or_word("auto", &Config::global_batch, 0);
@@ -312,10 +313,10 @@ void add_steps(Table& t) {
 }
 
 /// Every setter also notes that the setting was given.
-const std::vector<Row>& rows() {
-  static const std::vector<Row> all = [] {
-    std::vector<Row> made;
-    Table table(made);
+const std::vector<SettingsRow>& rows() {
+  static const std::vector<SettingsRow> all = [] {
+    std::vector<SettingsRow> made;
+    SettingsTable table(made);
     add_workers(table);
     add_steps(table);
     for (auto& [setting, condition, neutral] : made) {
@@ -339,7 +340,7 @@ const std::vector<Row>& rows() {
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> table = [] {
     std::vector<Setting> out;
-    for (const Row& row : rows()) out.push_back(row.setting);
+    for (const SettingsRow& row : rows()) out.push_back(row.setting);
     return out;
   }();
   return table;
@@ -348,7 +349,7 @@ const std::vector<Setting>& settings() {
 const std::vector<OptionRule>& option_rules() {
   static const std::vector<OptionRule> table = [] {
     std::vector<OptionRule> out;
-    for (const Row& row : rows()) out.push_back({row.condition, row.setting.name, row.neutral_value});
+    for (const SettingsRow& row : rows()) out.push_back({row.condition, row.setting.name, row.neutral_value});
     return out;
   }();
   return table;

@@ -1,9 +1,8 @@
 // CSV (RFC 4180): fields between separators, rows between line ends (LF or CRLF). A field in double quotes may hold separators, line ends
-// and, doubled, quotes. Where we are more generous: a byte-order mark before the header, blanks around fields, empty lines. Where we are
-// stricter: a quote inside of a field without quotes, or anything but a separator after the closing one, is a fault of the row, for the
-// fields that follow would be somebody's guess.
+// and doubled quotes. More lenient than the RFC: a byte-order mark before the header, blanks around fields, empty lines. Stricter: a quote
+// inside an unquoted field, or anything but a separator after the closing quote, makes the row invalid.
 //
-// A fault ends its row at the next line end. Memory: one row, at most kMaxRowBytes.
+// An invalid row ends at the next line end. Memory: one row, at most kMaxRowBytes.
 
 #include "cohort/base/files/csv.h"
 
@@ -63,7 +62,7 @@ void CsvRows::skip_blanks() {
   while (peek() == ' ' || (peek() == '\t' && separator_ != '\t')) take();
 }
 
-/// After the opening quote, to after the closing one.
+/// Reads from behind the opening quote to behind the closing one.
 void CsvRows::read_quoted(TableRow& row, std::string& field) {
   while (true) {
     const int byte = take();
@@ -83,7 +82,7 @@ void CsvRows::read_quoted(TableRow& row, std::string& field) {
   }
 }
 
-/// Adds a field to `row` and takes what ends it; true where another one follows.
+/// Adds a field to `row` and consumes its end; true where another field follows.
 bool CsvRows::read_field(TableRow& row, bool& is_quoted) {
   std::string field;
   skip_blanks();
@@ -171,6 +170,15 @@ bool CsvReader::next(TableRow& row) {
   if (row.fault.empty() && row.fields.size() != header_.size())
     row.fault = concat(row.fields.size(), row.fields.size() == 1 ? " field" : " fields", ", and the header has ", header_.size());
   return true;
+}
+
+void fail_without_column(const std::string& where, const std::string& name, const std::vector<std::string>& header,
+                         const std::string& more) {
+  constexpr size_t kMostShown = 60;
+  std::string shown = printable(name.substr(0, kMostShown));
+  std::replace(shown.begin(), shown.end(), '\n', '?');
+  fail(ErrorCode::kBadInput, where, ": there is no column '", shown, name.size() > kMostShown ? "..." : "", "'", did_you_mean(name, header),
+       more);
 }
 
 CsvRow::CsvRow(std::shared_ptr<const std::vector<std::string>> header, std::vector<std::string> fields, std::string where)

@@ -50,7 +50,7 @@ UniqueDescriptor open_file(const std::string& path, int flags, unsigned mode) {
 }
 
 void write_fully(const WriteFunction& write, const void* data, size_t size, const std::string& path) {
-  // Linux moves at most 0x7ffff000 bytes a call; a smaller piece also lets a signal be handled in time.
+  // Linux writes at most 0x7ffff000 bytes a call; smaller writes also let signals be handled in time.
   constexpr size_t kMaxBytesPerCall = size_t{1} << 30;
   const auto* bytes = static_cast<const std::byte*>(data);
   for (size_t done = 0; done < size;) {
@@ -129,12 +129,12 @@ std::string read_small_file(const std::string& path, size_t max_bytes) {
 
 void check_replaceable_file(const std::string& path) {
   struct stat status{};
-  // It is written under a longer name first.
+  // The temporary name is longer.
   const size_t slash = path.rfind('/'), length = slash == std::string::npos ? path.size() : path.size() - slash - 1;
   const size_t most = NAME_MAX - temporary_name("").size();
   if (length > most)
     fail(ErrorCode::kBadInput, "cannot write ", path, ": its name has ", length, " letters, and at most ", most, " are possible");
-  // A folder stays as it is: `rename` refuses it.
+  // rename(2) itself refuses a folder.
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
     fail(ErrorCode::kBadInput, "cannot write ", path, ": it is ",
          S_ISFIFO(status.st_mode)   ? "a pipe"
@@ -150,7 +150,7 @@ void write_file_atomically(const std::string& path, const std::string& content) 
   const bool has_mode = ::stat(path.c_str(), &replaced) == 0;
   try {
     UniqueDescriptor descriptor = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
-    if (has_mode) ::fchmod(descriptor.get(), replaced.st_mode & 0777);  // What was kept from others stays so.
+    if (has_mode) ::fchmod(descriptor.get(), replaced.st_mode & 0777);  // Keeps the permissions.
     write_all(descriptor.get(), content.data(), content.size(), temporary);
     sync_descriptor(descriptor.get(), temporary);
     // Network file systems report a full disk as late as close.
@@ -190,7 +190,7 @@ TemporaryFolder::TemporaryFolder(const std::string& name, const std::string& bas
 }
 
 TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;  // A destructor has nobody to tell.
+  std::error_code ignored;  // A destructor cannot report it.
   std::filesystem::remove_all(path_, ignored);
 }
 
@@ -209,10 +209,10 @@ int AppendFile::cut() noexcept {
   return 0;
 }
 
-int AppendFile::append(std::string_view piece) noexcept {
+int AppendFile::append(std::string_view record) noexcept {
   if (const int reason = cut(); reason != 0) return reason;
-  for (size_t done = 0; done < piece.size();) {
-    const ssize_t written = ::write(descriptor_.get(), piece.data() + done, piece.size() - done);
+  for (size_t done = 0; done < record.size();) {
+    const ssize_t written = ::write(descriptor_.get(), record.data() + done, record.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written > 0) {
       done += static_cast<size_t>(written);
@@ -220,7 +220,7 @@ int AppendFile::append(std::string_view piece) noexcept {
     }
     const int reason = written < 0 ? errno : ENOSPC;
     if (done == 0) return reason;
-    // From the end, not from a size that was kept: somebody may have shortened the file meanwhile.
+    // Computed from the current end: another process may have shortened the file.
     const off_t end = ::lseek(descriptor_.get(), 0, SEEK_END);
     torn_from_ = end < 0 ? -1 : std::max<int64_t>(0, end - static_cast<int64_t>(done));
     cut();  // If this fails too, the next append tries again.

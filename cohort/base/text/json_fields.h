@@ -1,7 +1,6 @@
 #pragma once
-// Members of a JSON object that came from a file or another process, with their types and ranges checked: JsonFields, whose members must be
-// there, and JsonLine, whose members may be missing. A refusal is Error(kBadInput) that says where, which member, what was expected and
-// what was found.
+// Checked access to members of a JSON object from a file or another process: JsonFields, whose members are required, and JsonLine, whose
+// members may be missing. Errors are Error(kBadInput) with place, member, what was expected and what was found.
 
 #include <cstdint>
 #include <limits>
@@ -16,7 +15,7 @@
 
 namespace cohort {
 
-/// A whole number from 0 to 2^63-1. Values that a program made (not parsed) may be stored as signed.
+/// Whether it is a whole number from 0 to 2^63-1; values that were not parsed may be stored as signed.
 bool is_natural(const Json& value);
 /// A value on one line, for error messages.
 std::string shown_json(const Json& value);

@@ -16,7 +16,7 @@ namespace {
 std::atomic<int> log_rank{-1};
 std::atomic<bool> failures_are_json{false};
 
-/// What an option or a file says may have several lines; a message is one.
+/// Options and files quoted in a message may have several lines.
 std::string on_one_line(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   std::string line;
@@ -31,7 +31,7 @@ std::string on_one_line(std::string text) {
 void write_whole(const std::string& line) {
   for (size_t done = 0; done < line.size();) {
     const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
-    if (written <= 0) return;  // Nobody reads stderr any more; there is no other place to say so.
+    if (written <= 0) return;  // stderr is closed; there is nowhere else to report it.
     done += static_cast<size_t>(written);
   }
 }
@@ -42,7 +42,7 @@ void write_line(LogLevel level, const std::string& text) {
   line += ": ";
   if (level == LogLevel::kError) line += "error: ";
   if (level == LogLevel::kWarning) line += "warning: ";
-  line += on_one_line(printable(text));  // It may quote a damaged file or an option: nothing in it shall control a terminal.
+  line += on_one_line(printable(text));  // It may quote a file or an option: no control characters.
   write_whole(line += '\n');
 }
 

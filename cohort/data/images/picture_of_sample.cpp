@@ -23,8 +23,7 @@ std::vector<Scale> scales_of(const DataDescription& description, const std::vect
   std::vector<Scale> scales(static_cast<size_t>(channels));
   if (!description.mean.empty()) {
     for (size_t c = 0; c < scales.size(); ++c)
-      scales[c] = {description.deviation[std::min(c, description.deviation.size() - 1)],
-                   description.mean[std::min(c, description.mean.size() - 1)]};
+      scales[c] = {description.deviation_at(static_cast<int64_t>(c)), description.mean_at(static_cast<int64_t>(c))};
     return scales;
   }
   const auto [low, high] = std::minmax_element(values.begin(), values.end());

@@ -75,8 +75,6 @@ PictureList list_pictures(const std::string& folder) {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr char kPathColumn[] = "path";
 constexpr size_t kMostLabels = kMaxCsvColumns - 1;             // Beside the path.
 constexpr size_t kMostPathBytes = 4095, kMostNameBytes = 255;  // What Linux opens.
@@ -89,20 +87,14 @@ std::string shown(const std::string& text) {
   return text.size() > kMostShown ? out + "..." : out;
 }
 
-using Positions = std::unordered_map<std::string, size_t>;  // Of the columns of a table, by name.
-
-Positions positions_in(const CsvReader& reader) {
-  Positions positions;
-  for (const std::string& name : reader.header()) positions.emplace(name, positions.size());
-  return positions;
-}
+using Positions = std::unordered_map<std::string, size_t>;  // Columns of a table by name.
 
 size_t position(const CsvReader& reader, const Positions& positions, const std::string& name) {
   const auto found = positions.find(name);
   if (found == positions.end())
-    fail(ErrorCode::kBadInput, reader.path(), ": there is no column '", shown(name), "'", did_you_mean(name, reader.header()),
-         name == kPathColumn ? ": expected one with each picture's path below the folder, and one for each label"
-                             : ": expected the same labels as in the training");
+    fail_without_column(reader.path(), name, reader.header(),
+                        name == kPathColumn ? ": expected one with each picture's path below the folder, and one for each label"
+                                            : ": expected the same labels as in the training");
   return found->second;
 }
 
@@ -139,7 +131,8 @@ std::string fault_of(const TableRow& row, size_t path, const std::vector<size_t>
 void read_picture_labels(const std::string& table, const std::string& folder, bool skip_bad, SkippedData& skipped,
                          LabelledPictures& pictures) {
   CsvReader reader(table);
-  const Positions positions = positions_in(reader);
+  Positions positions;
+  for (const std::string& name : reader.header()) positions.emplace(name, positions.size());
   const size_t path = position(reader, positions, kPathColumn), before = pictures.files.size();
   if (pictures.names.empty())
     for (const std::string& name : reader.header())
@@ -157,9 +150,7 @@ void read_picture_labels(const std::string& table, const std::string& folder, bo
       if (!is_new) fault = concat(shown(known->first), " is in rows ", known->second, " and ", row.line);
     }
     if (!fault.empty()) {
-      const std::string sentence = concat(table, ":", row.line, ": ", fault);
-      if (!skip_bad) fail(ErrorCode::kBadInput, sentence, name_settings("; --skip-bad leaves such rows out and counts them"));
-      skipped.add(sentence);
+      skipped.add_or_fail(concat(table, ":", row.line, ": ", fault), skip_bad, "rows");
       continue;
     }
     if (std::ssize(pictures.files) == kMaxSamples || std::ssize(pictures.has_label) > kMaxDataBytes - std::ssize(fields))
@@ -185,10 +176,7 @@ Picture shaped_picture(std::span<const uint8_t> file, const std::string& what, c
 }
 
 PictureSource::PictureSource(std::shared_ptr<const PictureStore> store, DataDescription description, std::vector<int64_t> samples)
-    : store_(std::move(store)),
-      description_(std::move(description)),
-      shape_{DataShape::Kind::kImage, description_.shape, description_.num_outputs, description_.class_names, false, description_.labels},
-      samples_(std::move(samples)) {
+    : DescribedSource(std::move(description), std::move(samples)), store_(std::move(store)) {
   for (size_t c = 0; c < description_.mean.size(); ++c)
     tables_.push_back(normalised_bytes(description_.mean[c], description_.deviation[c]));
 }
@@ -197,8 +185,7 @@ void PictureSource::read(std::span<const int64_t> indices, Batch& batch) const {
   const int64_t elements = shape_.input_elements(), plane = elements / std::ssize(tables_);
   resize_batch(batch, shape_, std::ssize(indices));
   const auto take = [&](int64_t i) {
-    check_index(indices[static_cast<size_t>(i)], num_samples());
-    const int64_t file = samples_[static_cast<size_t>(indices[static_cast<size_t>(i)])];
+    const int64_t file = sample_at(indices[static_cast<size_t>(i)]);
     Picture picture;
     const uint8_t* in = store_->decoded.data() + file * elements;
     if (store_->decoded.size() == 0) {

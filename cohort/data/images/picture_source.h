@@ -11,6 +11,7 @@
 #include "cohort/data/images/picture_file.h"
 #include "cohort/data/source/byte_buffer.h"
 #include "cohort/data/source/source.h"
+#include "cohort/data/source/split.h"
 
 namespace cohort {
 
@@ -70,21 +71,14 @@ struct PictureStore {
 
 /// The files `samples` of a store, in that order. What has been decoded once can fail later only where a file has changed: the error names
 /// it.
-class PictureSource : public DataSource {
+class PictureSource : public DescribedSource {
  public:
   /// `description` says how they are normalised.
   PictureSource(std::shared_ptr<const PictureStore> store, DataDescription description, std::vector<int64_t> samples);
-
-  const DataShape& shape() const override { return shape_; }
-  int64_t num_samples() const override { return std::ssize(samples_); }
   void read(std::span<const int64_t> indices, Batch& batch) const override;
-  DataDescription describe() const override { return description_; }
 
  private:
   std::shared_ptr<const PictureStore> store_;
-  DataDescription description_;
-  DataShape shape_;
-  std::vector<int64_t> samples_;
   std::vector<std::array<float, 256>> tables_;  // Per channel.
 };
 

@@ -51,6 +51,12 @@ struct DataDescription {
   bool resized = false;  ///< A picture of any size is resized to `shape`, as --image-size had it; else its size must be that.
   std::vector<DataColumn> columns = {};
   std::shared_ptr<const Vocabulary> vocabulary = nullptr;  ///< Of text in pieces; null: text is bytes.
+
+  /// Mean and deviation of a channel; 0 and 1 where values are not normalised.
+  double mean_at(int64_t channel) const { return mean.empty() ? 0 : mean[mean.size() == 1 ? 0 : static_cast<size_t>(channel)]; }
+  double deviation_at(int64_t channel) const {
+    return deviation.empty() ? 1 : deviation[deviation.size() == 1 ? 0 : static_cast<size_t>(channel)];
+  }
 };
 
 /// "2 columns of numbers (area, rooms), 1 of categories (town: 3 values)" with the first names of each; "" where there are no columns.

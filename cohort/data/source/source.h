@@ -60,6 +60,8 @@ struct SkippedData {
   std::vector<std::string> first = {};  ///< Why, a sentence each, of the first of them.
 
   void add(const std::string& sentence);
+  /// add(), or Error(kBadInput) with the sentence and a hint at --skip-bad where nothing is to be skipped. `what`: "rows".
+  void add_or_fail(const std::string& sentence, bool skip_bad, const char* what);
 };
 
 struct DataSet {

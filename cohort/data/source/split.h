@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/data/source/source.h"
@@ -28,6 +29,34 @@ void resize_batch(Batch& batch, const DataShape& shape, int64_t num_samples);
 
 /// Error(kFailed) unless 0 <= index < num_samples: a slip of the caller, not of the input.
 void check_index(int64_t index, int64_t num_samples);
+
+/// Some samples of data that a description determines; subclasses read them.
+class DescribedSource : public DataSource {
+ public:
+  /// `samples`: indices into what the subclass reads from.
+  DescribedSource(DataDescription description, std::vector<int64_t> samples)
+      : description_(std::move(description)),
+        shape_{DataShape::Kind::kImage,  description_.shape,      description_.num_outputs,
+               description_.class_names, description_.regression, description_.labels},
+        samples_(std::move(samples)) {}
+
+  const DataShape& shape() const override { return shape_; }
+  int64_t num_samples() const override { return std::ssize(samples_); }
+  DataDescription describe() const override { return description_; }
+
+ protected:
+  /// The sample behind an index of read(). Error(kFailed) for an index out of range.
+  int64_t sample_at(int64_t index) const {
+    check_index(index, num_samples());
+    return samples_[static_cast<size_t>(index)];
+  }
+
+  const DataDescription description_;
+  const DataShape shape_;
+
+ private:
+  std::vector<int64_t> samples_;
+};
 
 // The first samples of a source as a source of their own.
 

@@ -69,7 +69,7 @@ class Rows {
       std::string fault = row.fault;
       for (size_t i = 0; i < columns_.size() && fault.empty(); ++i) fault = cell_of(i, row.fields[fields[i]], learns, cells[i]);
       if (!fault.empty()) {
-        refuse_or_skip(concat(reader.path(), ":", row.line, ": ", fault));
+        skipped_->add_or_fail(concat(reader.path(), ":", row.line, ": ", fault), skip_bad_, "rows");
         continue;
       }
       if (num_rows_ == kMaxSamples || std::ssize(cells_) > kMaxDataBytes / 8 - std::ssize(cells))
@@ -171,11 +171,6 @@ class Rows {
     return number_of;
   }
 
-  void refuse_or_skip(const std::string& sentence) {
-    if (!skip_bad_) fail(ErrorCode::kBadInput, sentence, name_settings("; --skip-bad leaves such rows out and counts them"));
-    skipped_->add(sentence);
-  }
-
   std::vector<DataColumn> columns_;
   std::vector<size_t> targets_;
   TableTask task_;
@@ -191,14 +186,12 @@ class Rows {
   fail(ErrorCode::kBadInput, path, " has no rows", has_bad_ones ? " that can be read" : "", ": expected at least one after the header");
 }
 
-/// Where the columns stand in another file than the one that `known_from` names.
+/// Where the columns are in another file than the one that `known_from` names.
 std::vector<size_t> fields_in(const CsvReader& reader, const std::vector<DataColumn>& columns, const char* known_from) {
   std::vector<size_t> fields;
   for (const DataColumn& column : columns) {
     const auto found = std::find(reader.header().begin(), reader.header().end(), column.name);
-    if (found == reader.header().end())
-      fail(ErrorCode::kBadInput, reader.path(), ": there is no column '", printable(column.name), "'",
-           did_you_mean(column.name, reader.header()), ", which ", known_from);
+    if (found == reader.header().end()) fail_without_column(reader.path(), column.name, reader.header(), concat(", which ", known_from));
     fields.push_back(static_cast<size_t>(found - reader.header().begin()));
   }
   return fields;
@@ -258,8 +251,11 @@ ReadColumns known_columns(const DataSettings& settings, char separator, const Da
   return read;
 }
 
-MeanAndDeviation statistics_of(const std::string& column, const std::vector<int64_t>& rows, const std::function<double(int64_t)>& number) {
-  const MeanAndDeviation found = mean_and_deviation(rows, number);
+template <typename Number>
+MeanAndDeviation statistics_of(const std::string& column, const std::vector<int64_t>& rows, const Number& number) {
+  const MeanAndDeviation found = mean_and_deviation(static_cast<double>(rows.size()), [&](const auto& visit) {
+    for (const int64_t row : rows) visit(number(row));
+  });
   if (!std::isfinite(found.mean) || !std::isfinite(found.deviation))
     fail(ErrorCode::kBadInput, "column '", printable(column),
          "' has numbers too large to be summed; divide them, or leave it out with drop=", printable(column));

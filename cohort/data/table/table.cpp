@@ -34,33 +34,12 @@ void write_cell(const DataColumn& column, double cell, float* out) {
   }
 }
 
-MeanAndDeviation mean_and_deviation(const std::vector<int64_t>& rows, const std::function<double(int64_t)>& number) {
-  MeanAndDeviation out;
-  const auto count = static_cast<double>(rows.size());
-  double sum = 0, squares = 0;
-  for (const int64_t row : rows) sum += number(row);
-  out.mean = sum / count;
-  for (const int64_t row : rows) squares += (number(row) - out.mean) * (number(row) - out.mean);
-  // Numbers that are all alike differ from their mean by rounding alone.
-  const double deviation = std::sqrt(squares / count);
-  if (!(deviation <= 1e-12 * std::abs(out.mean)) && deviation > 0) out.deviation = deviation;
-  return out;
-}
-
-TableSource::TableSource(std::shared_ptr<const Table> table, DataDescription description, std::vector<int64_t> rows)
-    : table_(std::move(table)),
-      description_(std::move(description)),
-      shape_{DataShape::Kind::kImage,  description_.shape,      description_.num_outputs,
-             description_.class_names, description_.regression, description_.labels},
-      rows_(std::move(rows)) {}
-
 void TableSource::read(std::span<const int64_t> indices, Batch& batch) const {
   resize_batch(batch, shape_, static_cast<int64_t>(indices.size()));
   const std::vector<DataColumn>& columns = description_.columns;
   float* out = batch.values.data();
   for (size_t i = 0; i < indices.size(); ++i) {
-    check_index(indices[i], num_samples());
-    const auto row = static_cast<size_t>(rows_[static_cast<size_t>(indices[i])]);
+    const auto row = static_cast<size_t>(sample_at(indices[i]));
     const double* cell = table_->cells.data() + row * columns.size();
     for (const DataColumn& column : columns) {
       write_cell(column, *cell++, out);
@@ -180,8 +159,7 @@ std::vector<size_t> CsvColumns::targets() const {
 size_t CsvColumns::position(const std::string& name) const {
   const auto found = std::find(header_.begin(), header_.end(), name);
   if (found == header_.end())
-    fail(ErrorCode::kBadInput, path_, ": there is no column '", printable(name), "'", did_you_mean(name, header_),
-         "; columns: ", printable(join(header_, ", ")), separator_hint(header_));
+    fail_without_column(path_, name, header_, concat("; columns: ", printable(join(header_, ", ")), separator_hint(header_)));
   return static_cast<size_t>(found - header_.begin());
 }
 

@@ -2,17 +2,19 @@
 // A table in memory: what is read of its columns, learnt from its settings and its first file (which fields, as what, and which of them are
 // targets), what was read of its rows, and the samples that are made of it.
 
+#include <cmath>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/files/csv.h"
 #include "cohort/data/source/data_settings.h"
 #include "cohort/data/source/description.h"
 #include "cohort/data/source/source.h"
+#include "cohort/data/source/split.h"
 
 namespace cohort {
 
@@ -29,28 +31,33 @@ std::string read_cell(const DataColumn& column, const std::string& field, double
 void write_cell(const DataColumn& column, double cell, float* out);
 
 /// The rows `rows` of `table`, in that order.
-class TableSource : public DataSource {
+class TableSource : public DescribedSource {
  public:
-  TableSource(std::shared_ptr<const Table> table, DataDescription description, std::vector<int64_t> rows);
-
-  const DataShape& shape() const override { return shape_; }
-  int64_t num_samples() const override { return std::ssize(rows_); }
+  TableSource(std::shared_ptr<const Table> table, DataDescription description, std::vector<int64_t> rows)
+      : DescribedSource(std::move(description), std::move(rows)), table_(std::move(table)) {}
   void read(std::span<const int64_t> indices, Batch& batch) const override;
-  DataDescription describe() const override { return description_; }
 
  private:
   std::shared_ptr<const Table> table_;
-  DataDescription description_;
-  DataShape shape_;
-  std::vector<int64_t> rows_;
 };
 
 struct MeanAndDeviation {
   double mean = 0, deviation = 1;
 };
-/// Of the population `number(row)` over `rows`, summed in their order; the deviation is 1 where all are alike. Not finite where the numbers
-/// are too large to be summed.
-MeanAndDeviation mean_and_deviation(const std::vector<int64_t>& rows, const std::function<double(int64_t)>& number);
+/// Mean and deviation of a population of `count` numbers, which `each` hands one by one to the function that it is given; the deviation is
+/// 1 where all are alike. Not finite where the numbers are too large to be summed.
+template <typename Each>
+MeanAndDeviation mean_and_deviation(double count, const Each& each) {
+  MeanAndDeviation out;
+  double sum = 0, squares = 0;
+  each([&](double number) { sum += number; });
+  out.mean = sum / count;
+  each([&](double number) { squares += (number - out.mean) * (number - out.mean); });
+  const double deviation = std::sqrt(squares / count);
+  // Numbers that are all alike differ from their mean by rounding alone.
+  if (!(deviation <= 1e-12 * std::abs(out.mean)) && deviation > 0) out.deviation = deviation;
+  return out;
+}
 
 enum class TableTask { kClassification, kRegression, kLabels };
 

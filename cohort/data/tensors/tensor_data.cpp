@@ -20,6 +20,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/source/data_settings.h"
 #include "cohort/data/source/split.h"
+#include "cohort/data/table/table.h"
 #include "cohort/data/tensors/npy.h"
 
 namespace cohort {
@@ -77,18 +78,10 @@ void check_part(const Part& part) {
 /// The numbers that are used, in the unit that mean and deviation have.
 double unit_of(const DataDescription& description) { return description.input == DataDescription::Input::kPicture ? 1 / 255.0 : 1; }
 
-class TensorSource : public DataSource {
+class TensorSource : public DescribedSource {
  public:
   TensorSource(std::shared_ptr<const Part> part, DataDescription description, std::vector<int64_t> samples)
-      : part_(std::move(part)),
-        description_(std::move(description)),
-        shape_{DataShape::Kind::kImage,  description_.shape,      description_.num_outputs,
-               description_.class_names, description_.regression, description_.labels},
-        samples_(std::move(samples)) {}
-
-  const DataShape& shape() const override { return shape_; }
-  int64_t num_samples() const override { return std::ssize(samples_); }
-  DataDescription describe() const override { return description_; }
+      : DescribedSource(std::move(description), std::move(samples)), part_(std::move(part)) {}
 
   void read(std::span<const int64_t> indices, Batch& batch) const override {
     resize_batch(batch, shape_, std::ssize(indices));
@@ -97,12 +90,9 @@ class TensorSource : public DataSource {
     const double unit = unit_of(description_);
     float* out = batch.values.data();
     for (size_t i = 0; i < indices.size(); ++i) {
-      check_index(indices[i], num_samples());
-      const int64_t sample = samples_[static_cast<size_t>(indices[i])];
+      const int64_t sample = sample_at(indices[i]);
       for (int64_t group = 0; group < groups; ++group) {
-        const bool is_normalised = !description_.mean.empty();
-        const double mean = is_normalised ? description_.mean[static_cast<size_t>(group)] : 0;
-        const double deviation = is_normalised ? description_.deviation[static_cast<size_t>(group)] : 1;
+        const double mean = description_.mean_at(group), deviation = description_.deviation_at(group);
         for (int64_t at = group * (elements / groups); at < (group + 1) * (elements / groups); ++at)
           *out++ = static_cast<float>((part_->x.at(sample, at) * unit - mean) / deviation);
       }
@@ -119,25 +109,17 @@ class TensorSource : public DataSource {
 
  private:
   std::shared_ptr<const Part> part_;
-  DataDescription description_;
-  DataShape shape_;
-  std::vector<int64_t> samples_;
 };
 
-/// Over samples and the elements [begin, end) of each.
-DataTarget statistics_of(const Array& array, const std::vector<int64_t>& samples, int64_t begin, int64_t end, double unit) {
+/// Mean and deviation over samples and the elements [begin, end) of each.
+MeanAndDeviation statistics_of(const Array& array, const std::vector<int64_t>& samples, int64_t begin, int64_t end, double unit) {
   const auto count = static_cast<double>(samples.size()) * static_cast<double>(end - begin);
-  DataTarget out;
-  double sum = 0, squares = 0;
-  for (const int64_t sample : samples)
-    for (int64_t at = begin; at < end; ++at) sum += array.at(sample, at) * unit;
-  out.mean = sum / count;
-  for (const int64_t sample : samples)
-    for (int64_t at = begin; at < end; ++at) squares += std::pow(array.at(sample, at) * unit - out.mean, 2);
-  const double deviation = std::sqrt(squares / count);
-  if (!std::isfinite(out.mean) || !std::isfinite(deviation))
+  const MeanAndDeviation out = mean_and_deviation(count, [&](const auto& visit) {
+    for (const int64_t sample : samples)
+      for (int64_t at = begin; at < end; ++at) visit(array.at(sample, at) * unit);
+  });
+  if (!std::isfinite(out.mean) || !std::isfinite(out.deviation))
     fail(ErrorCode::kBadInput, array.name, " has numbers too large to be summed; divide them");
-  if (deviation > 1e-12 * std::abs(out.mean)) out.deviation = deviation;
   return out;
 }
 
@@ -222,12 +204,12 @@ void add_statistics(DataDescription& made, const DataSettings& settings, const P
     return;
   }
   for (int64_t group = 0; group < groups; ++group) {
-    const DataTarget found = statistics_of(part.x, train, group * elements / groups, (group + 1) * elements / groups, unit_of(made));
+    const MeanAndDeviation found = statistics_of(part.x, train, group * elements / groups, (group + 1) * elements / groups, unit_of(made));
     made.mean.push_back(found.mean), made.deviation.push_back(found.deviation);
   }
   for (int64_t k = 0; made.regression && k < made.num_outputs; ++k) {
-    made.targets.push_back(statistics_of(part.y, train, k, k + 1, 1));
-    made.targets.back().name = made.num_outputs == 1 ? "y" : concat("y", k);
+    const MeanAndDeviation found = statistics_of(part.y, train, k, k + 1, 1);
+    made.targets.push_back({made.num_outputs == 1 ? "y" : concat("y", k), found.mean, found.deviation});
   }
 }
 
