@@ -67,14 +67,14 @@ std::string split_value(const std::string& value) {
   return value;
 }
 
-/// Returns whether the key is the data degree, which otherwise follows from the number of ranks.
+/// Returns whether the key is dp, which otherwise follows from the number of ranks.
 bool set_key(Layout& layout, const std::string& key, const std::string& value) {
   if (key == "dp") layout.dp = integer_value(key, value, 1, kMostRanks);
   else if (key == "pp") layout.pp = integer_value(key, value, 1, kMostRanks);
   else if (key == "tp") layout.tp = integer_value(key, value, 1, kMostRanks);
   else if (key == "zero") layout.zero = integer_value(key, value, 0, 3);
   else if (key == "microbatches") layout.microbatches = integer_value(key, value, 1, 4096);
-  else if (key == "sync") layout.sync = parse_sync(to_text(parse_sync(value)));  // As a run that goes on will read it.
+  else if (key == "sync") layout.sync = parse_sync(to_text(parse_sync(value)));  // Rounded as a resumed run will read it.
   else if (key == "schedule") layout.schedule = value;
   else if (key == "recompute") layout.recompute = (is_recompute_word(value) || !layer_runs(value).empty(), value);
   else if (key == "accumulate") layout.accumulate = integer_value(key, value, 1, 1 << 20);
@@ -123,7 +123,7 @@ LayoutStage parse_stage(const std::string& where, const Json& json, size_t index
   return stage;
 }
 
-/// Workers are 0, 1, ... without gaps, each with one degree.
+/// Checks that workers are 0, 1, ... without gaps, each with one degree.
 void check_stages(Layout& layout, const std::string& where) {
   std::map<int, int> degrees;
   for (size_t i = 0; i < layout.stages.size(); ++i) {
@@ -168,7 +168,7 @@ bool parse_object(Layout& layout, const Json& json, const std::string& where) {
   return dp_given;
 }
 
-/// A layout, or a plan (docs/formats/plan.md), which has one.
+/// Parses a layout, or the layout of a plan (docs/formats/plan.md).
 bool parse_json(Layout& layout, const std::string& text, const std::string& where) {
   const Json json = parse_strict_ordered_json(text, {.path = where});
   if (!json.is_object() || !json.contains("format")) return parse_object(layout, json, where);
@@ -246,7 +246,7 @@ Layout parse_layout(const std::string& text, int workers) {
   else if (is_layout_file(text)) dp_given = parse_json(layout, read_small_file(text, size_t{1} << 24), text);
   else if (text != "single") dp_given = parse_pairs(layout, text);
   if (!dp_given && workers % (static_cast<int64_t>(layout.pp) * layout.tp) == 0) layout.dp = std::max(1, workers / (layout.pp * layout.tp));
-  // What configurations add, or allow (--virtual), is for those who have one.
+  // Combinations that depend on the configuration (--virtual) are checked with it.
   Layout alone = layout;
   if (!is_step(layout.sync) && !is_local(layout.sync)) alone.sync = {};
   check_refusals({.config = Config(), .layout = alone});

@@ -70,7 +70,7 @@ Situation situation_of(const Config& config) {
   try {
     situation.layout = parse_layout(config.layout, config.workers);
     situation.num_ranks = situation.layout.num_ranks();
-  } catch (const Error&) {  // Refused where it is used.
+  } catch (const Error&) {  // Reported where it is used.
   }
   return situation;
 }
