@@ -1,4 +1,4 @@
-// Data by name: `NAME[:ARGUMENT]`. A new kind of data is a line in the table, or what a program or plug-in registers.
+// Opens data by name: `NAME[:ARGUMENT]`. New kinds of data are added to the table, or registered by a program or plug-in.
 
 #include <algorithm>
 #include <filesystem>
@@ -46,7 +46,7 @@ std::string form_of(const Opener& opener) {
   return opener.name + (opener.argument_is_optional ? "[" + argument + "]" : argument);
 }
 
-/// What a path that is there probably is.
+/// The likely specification for an existing path.
 std::string likely_form(const std::string& path) {
   std::error_code ignored;
   const std::string ending = std::filesystem::path(path).extension().string();

@@ -1,17 +1,15 @@
-// Synthetic data, computed when it is read. Numbers come from hashes of (seed, sample, position), so any sample can be made at any time.
+// Synthetic data, computed when read. Numbers are hashes of (seed, sample, position), so samples are independent of each other.
 //
 // Pictures. A class is a pattern of +1 and -1, drawn from (seed, class); in a picture of several rows a sign covers a block of 4x4 pixels,
-// so that it outlives convolution and pooling. Sample i has class i mod classes and value (sign + noise g) / sqrt(1 + noise^2) (mean 0,
+// so that it survives convolution and pooling. Sample i has class i mod classes and value (sign + noise g) / sqrt(1 + noise^2) (mean 0,
 // variance 1), where g is the sum of four uniform bytes, centred and scaled to variance 1: near a normal distribution (Irwin-Hall), in
 // integer arithmetic, two a hash.
 //
-// Labels. Each has such a pattern, and sample i has each with probability 1/4, drawn from (seed, i, label). Its value is that of a class
-// with the sum of the patterns that it has, over the root of their number, in place of the sign: a score that reads one pattern finds one
-// label.
+// Labels. Each has such a pattern, and sample i has each label with probability 1/4, drawn from (seed, i, label). The sum of the patterns
+// of its labels, over the root of their number, replaces the sign.
 //
 // Text. A Markov chain of order 2 over 27 symbols (letters and the blank): after the pair (a, b) come four candidates, drawn from (seed, a,
-// b), with probabilities 1/2, 1/4, 1/8 and 1/8. Who knows the chain has a loss of at most 1.75 bits (1.213 nats) a byte. Sample i is a
-// chain of its own.
+// b), with probabilities 1/2, 1/4, 1/8 and 1/8, so the entropy is at most 1.75 bits (1.213 nats) per byte. Samples are independent chains.
 
 #include "cohort/data/source/openers.h"
 
@@ -104,7 +102,7 @@ class SyntheticImages : public DataSource {
     }
   }
 
-  /// `labels`: num_classes of them. `signs`: the sum of the patterns of those that it has, with the variance of one.
+  /// Draws num_classes labels; `signs` becomes the normalised sum of their patterns.
   void draw_labels(int64_t sample, float* labels, std::vector<float>& signs) const {
     std::fill(signs.begin(), signs.end(), 0.0F);
     std::vector<float> pattern(signs.size());

@@ -1,5 +1,5 @@
 #pragma once
-// Text: a sample is `context` bytes, or pieces of words, its targets are those one later.
+// Text: a sample is `context` bytes, or tokens of a vocabulary; its targets are shifted by one.
 
 #include <algorithm>
 #include <memory>
@@ -63,16 +63,14 @@ struct TextSpecification {
 };
 TextSpecification parse_text_specification(const std::string& argument);
 
-/// The files that make up the text of `path`: itself, or all regular files under it by path. Each file counts once, under its own name if
-/// that is in the folder: a symbolic link to a file that is there too is skipped, so is a second hard link; a link to a folder is not
-/// followed. What cannot be read, such as a link to nothing: Error(kBadInput).
+/// The files of `path`: itself, or all regular files below it, sorted. Each file counts once: symbolic links to listed files and further
+/// hard links are skipped, links to folders are not followed. Error(kBadInput) for unreadable files and dangling links.
 std::vector<std::string> text_files(const std::string& path);
 
 /// The bytes of all `paths`, one after the other. `what` is named in errors.
 ByteBuffer read_text(const std::string& what, const std::vector<std::string>& paths);
 
-/// Opens the text of the files of `argument`'s path, one after the other, as bytes or as pieces; the last are for validation. No byte and
-/// no piece belongs to both parts.
+/// Opens the concatenated files of `argument`'s path as bytes or tokens; the last ones are for validation. No token belongs to both parts.
 DataSet open_text(const std::string& argument, const DataOptions& options);
 
 }  // namespace cohort

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with("."); }
 
-/// Folders within a class's are read too; links to folders are not followed, so that none is read for ever.
+/// Recurses into subfolders; links to folders are refused, as they could be cyclic.
 void add_files(const std::string& folder, int64_t label, std::vector<PictureFile>& files) {
   const auto before = std::ssize(files);
   std::error_code error;
@@ -76,8 +76,8 @@ PictureList list_pictures(const std::string& folder) {
 namespace {
 
 constexpr char kPathColumn[] = "path";
-constexpr size_t kMostLabels = kMaxCsvColumns - 1;             // Beside the path.
-constexpr size_t kMostPathBytes = 4095, kMostNameBytes = 255;  // What Linux opens.
+constexpr size_t kMostLabels = kMaxCsvColumns - 1;             // One column is the path.
+constexpr size_t kMostPathBytes = 4095, kMostNameBytes = 255;  // Limits of Linux.
 constexpr size_t kMostShown = 60;
 
 /// The beginning of `text`, on one line.
@@ -102,11 +102,11 @@ bool stays_below(const fs::path& path) {
   return path.is_relative() && std::none_of(path.begin(), path.end(), [](const fs::path& part) { return part == ".."; });
 }
 
-/// Why it names no file below a folder, or "".
+/// Why `path` is not a valid path below a folder, or "".
 std::string fault_of_path(const std::string& path) {
   if (path.empty()) return concat(kPathColumn, " is empty");
   const std::string what = concat(kPathColumn, " '", shown(path), "'");
-  // The system would read a path up to its first zero byte.
+  // The system would truncate a path at a zero byte.
   if (std::any_of(path.begin(), path.end(), [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; }))
     return what + " has a control character";
   const fs::path parts(path);
@@ -116,7 +116,7 @@ std::string fault_of_path(const std::string& path) {
   return stays_below(parts) ? "" : what + " leaves the folder";
 }
 
-/// Why the row is none, or "".
+/// Why the row is invalid, or "".
 std::string fault_of(const TableRow& row, size_t path, const std::vector<size_t>& fields, const std::vector<std::string>& names) {
   if (!row.fault.empty()) return row.fault;
   if (const std::string fault = fault_of_path(row.fields[path]); !fault.empty()) return fault;
@@ -142,7 +142,7 @@ void read_picture_labels(const std::string& table, const std::string& folder, bo
          " labels");
   std::vector<size_t> fields;
   for (const std::string& name : pictures.names) fields.push_back(position(reader, positions, name));
-  std::unordered_map<std::string, int64_t> row_of;  // Of each picture: where the split is by the seed, two rows may come to both sides.
+  std::unordered_map<std::string, int64_t> row_of;  // By picture: duplicates could be split into training and validation.
   for (TableRow row; reader.next(row);) {
     std::string fault = fault_of(row, path, fields, pictures.names);
     if (fault.empty()) {

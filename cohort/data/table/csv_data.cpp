@@ -1,11 +1,11 @@
 // A CSV file becomes samples in two passes:
-//   1. The kind of each column: a category where the settings say so, else what its first field that is not empty is, a number or not. So a
-//      slip in one row is a fault of that row and does not make a category of a column of numbers.
-//   2. The rows. A category's values are numbered as they are met, and at the end once more in ascending order (as numbers, where all are):
-//      the order of rows does not matter.
-// Then rows are kept for validation by the seed (or come from a file of their own, whose values must be known), and mean and deviation are
-// taken over the training rows. A row costs 8 bytes a column, whatever the number of values of its categories.
-// For a trained model (DataOptions::kept) nothing is learnt: its columns are looked for by name, and have the values that it knows.
+//   1. Kinds of columns: a category by the settings, else by the first non-empty field, a number or not. An invalid number in one row
+//      therefore does not turn a numeric column into a category.
+//   2. Rows. Values of a category are numbered in order of appearance, and renumbered in ascending order (numeric, if all are numbers) at
+//   the
+//      end, so the order of rows does not matter.
+// Then validation rows are drawn by the seed (or read from a second file), and mean and deviation are computed over the training rows. A
+// row takes 8 bytes per column. With a trained model (DataOptions::kept) columns and values are those of the model.
 
 #include "cohort/data/source/openers.h"
 
@@ -38,14 +38,14 @@ char separator_of(const DataSettings& settings) {
   return name == "comma" ? ',' : name == "tab" ? '\t' : ';';
 }
 
-/// What is read of a file, and where it stands there; the targets are some of the columns.
+/// The columns to read, their positions in the file, and which of them are targets.
 struct ReadColumns {
   std::vector<DataColumn> columns;
   std::vector<size_t> fields, targets;
   TableTask task = TableTask::kClassification;
 };
 
-/// Rows of one or more files under the same columns; the targets' cells stand among the others until the end.
+/// Rows of one or more files with the same columns, targets included.
 class Rows {
  public:
   Rows(const ReadColumns& read, bool skip_bad, SkippedData* skipped)
@@ -61,7 +61,7 @@ class Rows {
       for (const std::string& value : columns_[i].values) numbers_of_[i].emplace(value, numbers_of_[i].size());
   }
 
-  /// Adds the rows of `reader`, whose field `fields[i]` is column i. `learns`: values that are new become values.
+  /// Adds the rows of `reader`, whose field `fields[i]` is column i. `learns`: adds new values of categories.
   void read(CsvReader& reader, const std::vector<size_t>& fields, bool learns) {
     TableRow row;
     std::vector<double> cells(columns_.size());
@@ -80,7 +80,7 @@ class Rows {
     }
   }
 
-  /// Values in ascending order, and cells by their new numbers.
+  /// Sorts the values of categories and renumbers the cells.
   void sort_values() {
     std::vector<std::vector<double>> renumbered(columns_.size());
     for (size_t i = 0; i < columns_.size(); ++i)
@@ -103,7 +103,7 @@ class Rows {
     });
   }
 
-  /// Takes the rows out.
+  /// Moves the rows out.
   Table table() {
     const size_t width = columns_.size();
     Table out;
@@ -122,7 +122,7 @@ class Rows {
   }
 
  private:
-  /// Error text, or "".
+  /// Reads a field into `cell`; returns an error text, or "".
   std::string cell_of(size_t i, const std::string& field, bool learns, double& cell) {
     DataColumn& column = columns_[i];
     if (is_target_[i] && task_ == TableTask::kLabels) return read_label(column, field, cell);
@@ -218,7 +218,7 @@ ReadColumns learnt_columns(const DataSettings& settings, char separator, bool sk
   return read;
 }
 
-/// Those of a trained model, with the values that it knows.
+/// The columns of a trained model, with its known values.
 ReadColumns known_columns(const DataSettings& settings, char separator, const DataDescription& kept) {
   const CsvReader reader(settings.path(), separator);
   const TableTask task = kept.regression ? TableTask::kRegression : kept.labels ? TableTask::kLabels : TableTask::kClassification;
@@ -262,7 +262,7 @@ MeanAndDeviation statistics_of(const std::string& column, const std::vector<int6
   return found;
 }
 
-/// What the model gets, normalised by `train`'s rows.
+/// The description, normalised by the rows `train`.
 DataDescription describe(const Table& table, const std::vector<DataColumn>& targets, TableTask task, const std::vector<int64_t>& train) {
   DataDescription made;
   made.input = DataDescription::Input::kRow;

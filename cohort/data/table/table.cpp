@@ -59,7 +59,7 @@ void TableSource::read(std::span<const int64_t> indices, Batch& batch) const {
 
 namespace {
 
-/// Where one column has what separates others elsewhere.
+/// A hint where the only column contains another separator.
 std::string separator_hint(const std::vector<std::string>& header) {
   if (header.size() != 1) return "";
   for (const auto& [character, name] : {std::pair(';', "semicolon"), std::pair('\t', "tab"), std::pair(',', "comma")})

@@ -1,6 +1,5 @@
 #pragma once
-// A table in memory: what is read of its columns, learnt from its settings and its first file (which fields, as what, and which of them are
-// targets), what was read of its rows, and the samples that are made of it.
+// A table in memory: the columns (their kinds and which are targets, from the settings and the first file), the rows, and the samples.
 
 #include <cmath>
 #include <cstdint>
@@ -18,19 +17,19 @@
 
 namespace cohort {
 
-/// Rows x columns that the model reads; a category is the index of its value.
+/// Rows x input columns; a category is the index of its value.
 struct Table {
   std::vector<DataColumn> columns;
   std::vector<double> cells;
-  std::vector<double> targets;  ///< A class's index, or the number, of each row; or its labels, as many as the description has.
+  std::vector<double> targets;  ///< Per row the class index, the number, or all labels.
 };
 
-/// A field as what it is in its column: the number, or the index of its value. Error text where it is neither, else "".
+/// Reads a field as a number, or as the index of its value. Returns an error text, or "".
 std::string read_cell(const DataColumn& column, const std::string& field, double& cell);
-/// What the model gets of it: column.width() floats.
+/// Writes the column.width() inputs of a cell.
 void write_cell(const DataColumn& column, double cell, float* out);
 
-/// The rows `rows` of `table`, in that order.
+/// The rows `rows` of `table`.
 class TableSource : public DescribedSource {
  public:
   TableSource(std::shared_ptr<const Table> table, DataDescription description, std::vector<int64_t> rows)
@@ -61,22 +60,22 @@ MeanAndDeviation mean_and_deviation(double count, const Each& each) {
 
 enum class TableTask { kClassification, kRegression, kLabels };
 
-/// Whether the targets are several columns of 0 and 1: task=labels.
+/// Whether task=labels: several target columns of 0 and 1.
 bool has_labels(const DataSettings& settings);
-/// What else task= and the target's kind make of it; numbers become categories only where the settings say so. Error(kBadInput).
+/// The task by task= and the target's kind; numbers become classes only with task=classification. Error(kBadInput).
 TableTask task_of_target(const DataSettings& settings, DataColumn& target);
 
 class CsvColumns {
  public:
-  /// Error(kBadInput) for a column that is not there, one that is meant twice, and where nothing is left to learn from.
+  /// Error(kBadInput) for missing or contradictory columns, or without input columns.
   CsvColumns(const DataSettings& settings, const CsvReader& reader);
 
-  /// False once nothing is left to learn.
+  /// False once all kinds are known.
   bool learn_kinds(const TableRow& row);
-  /// With their kinds, in the order of fields(); the targets are some of them.
+  /// The columns in the order of fields(), targets included.
   std::vector<DataColumn> columns(bool one_hot) const;
   const std::vector<size_t>& fields() const { return fields_; }
-  /// Their places among the fields, in the order in which the settings name them.
+  /// Positions of the targets among the fields, in the order of the settings.
   std::vector<size_t> targets() const;
 
  private:

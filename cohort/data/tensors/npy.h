@@ -16,8 +16,8 @@ struct NpyArray {
   ByteBuffer data;  ///< Contiguous, row-major, little-endian.
 };
 
-/// Error(kBadInput) that names the file for one that is no NPY file, truncated, longer than its header says, big-endian, in Fortran's
-/// order, or of objects, text or complex numbers.
+/// Error(kBadInput) that names the file for an invalid or truncated one, and for arrays that are big-endian, in Fortran's order, or of
+/// objects, text or complex numbers.
 NpyArray read_npy(const std::string& path);
 
 }  // namespace cohort

@@ -1,10 +1,9 @@
-// Arrays become samples: the first dimension of x counts them, the others are the shape that the model gets. Every number becomes
-// (number - mean) / deviation over the training part: of its channel (the first dimension of a sample) where a sample has one or three
-// dimensions, else of all, or as normalise= says. Bytes of one or three channels are pictures: their unit is 1 / 255, and a trained model
-// takes files of pictures too.
+// Arrays as samples: the first dimension of x counts them, the others are the input shape. Numbers are normalised by mean and deviation of
+// the training part, per channel (the first dimension of a sample) if a sample has one or three dimensions, else over all, or as normalise=
+// says. Bytes with one or three channels are pictures (scaled by 1 / 255), so that the trained model accepts picture files.
 //
-// Arrays stay as they are, in memory or mapped; a number is converted when it is read. Sums go sample by sample, so mean and deviation are
-// the same bits whatever the number of ranks.
+// Arrays stay in memory or mapped as they are; numbers are converted when read. Sums run sample by sample, so mean and deviation are
+// bitwise independent of the number of ranks.
 
 #include "cohort/data/tensors/tensor_data.h"
 
@@ -29,20 +28,20 @@ namespace {
 const std::vector<std::string> kSettings{"task", "classes", "normalise", "seed"};
 constexpr int64_t kMaxClasses = 1 << 20, kMaxElements = int64_t{1} << 30;
 
-/// An array of a file, alive as long as `owner`.
+/// An array that lives as long as `owner`.
 struct Array {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
   const uint8_t* data = nullptr;
   std::shared_ptr<const void> owner;
-  int64_t per_sample = 1;  // Numbers.
+  int64_t per_sample = 1;  // Numbers per sample.
 
   int64_t num_samples() const { return shape.front(); }
   double at(int64_t sample, int64_t element) const { return number_of(dtype, data, sample * per_sample + element); }
 };
 
-/// Error(kBadInput) where it holds no samples.
+/// Error(kBadInput) for an array without samples.
 Array array_of(std::string name, DType dtype, std::vector<int64_t> shape, const void* data, std::shared_ptr<const void> owner) {
   if (shape.empty() || shape.front() < 1)
     fail(ErrorCode::kBadInput, name, " has the shape ", shape_text(shape), ": expected samples in its first dimension");
@@ -75,7 +74,7 @@ void check_part(const Part& part) {
          ": expected one number, or a row of them, a sample");
 }
 
-/// The numbers that are used, in the unit that mean and deviation have.
+/// The factor from stored numbers to the unit of mean and deviation.
 double unit_of(const DataDescription& description) { return description.input == DataDescription::Input::kPicture ? 1 / 255.0 : 1; }
 
 class TensorSource : public DescribedSource {
@@ -123,7 +122,7 @@ MeanAndDeviation statistics_of(const Array& array, const std::vector<int64_t>& s
   return out;
 }
 
-/// Why the targets of a sample are none; "" where they are.
+/// Why the targets of a sample are invalid, or "".
 std::string fault_of_targets(const Array& y, int64_t sample, const DataDescription& description) {
   if (description.regression) return "";
   for (int64_t k = 0; k < y.per_sample; ++k) {
@@ -136,7 +135,7 @@ std::string fault_of_targets(const Array& y, int64_t sample, const DataDescripti
   return "";
 }
 
-/// Samples of a part whose numbers are all finite and whose targets are some.
+/// Samples of a part with finite numbers and valid targets.
 std::vector<int64_t> good_samples(const Part& part, const DataDescription& description, const DataOptions& options, SkippedData& skipped) {
   std::vector<int64_t> good;
   for (int64_t sample = 0; sample < part.x.num_samples(); ++sample) {
@@ -157,7 +156,7 @@ std::vector<int64_t> good_samples(const Part& part, const DataDescription& descr
   return good;
 }
 
-/// All but what is counted over the training samples.
+/// The description without statistics of the training samples.
 DataDescription form_of(const DataSettings& settings, const Part& part) {
   DataDescription made;
   made.shape.assign(part.x.shape.begin() + 1, part.x.shape.end());
@@ -214,8 +213,8 @@ void add_statistics(DataDescription& made, const DataSettings& settings, const P
 }
 
 struct Parts {
-  std::shared_ptr<const Part> train, validation, test;  // The latter two may be null.
-  std::string where;                                    // The place of the second.
+  std::shared_ptr<const Part> train, validation, test;  // `validation` and `test` may be null.
+  std::string where;                                    // Location of `validation` in errors.
 };
 
 DataSet open_parts(const DataSettings& settings, const Parts& parts, const DataOptions& options) {

@@ -11,7 +11,7 @@
 namespace cohort {
 namespace {
 
-// The number of pieces stands between them, so that a file which was cut is known.
+// The number of pieces in between reveals truncated files.
 const std::string kFirstWords = "cohort vocabulary 1: ", kLastWord = " pieces";
 constexpr size_t kMostFileBytes = size_t{1} << 20;
 constexpr size_t kMostKnownWords = 1 << 20;
