@@ -1,6 +1,6 @@
-// relative difference = max|a - b| / max(max|a|, tiny), a the reference and tiny the smallest normal double: the norm of the whole tensor,
-// not of each element, because an element near zero is the rest of a cancellation and its own relative error means nothing. Cost: one pass
-// over both tensors in double; tensors that lie in one piece are read where they are mapped.
+// relative difference = max|a - b| / max(max|a|, tiny), a the reference and tiny the smallest normal double: relative to the whole tensor,
+// because the relative error of elements near zero (cancellation) is meaningless. Cost: one pass over both tensors in double; tensors of
+// one piece are read where they are mapped.
 
 #include "cohort/checkpoint/compare.h"
 
@@ -20,12 +20,12 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double distance(double a, double b) {
-  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;  // Equal infinities: their difference would be NaN.
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;  // Including equal infinities, whose difference is NaN.
   const double difference = std::abs(a - b);
   return std::isnan(difference) ? kInfinity : difference;
 }
 
-/// The tensor in one array: the mapped file itself, or `buffer` filled from its pieces.
+/// The tensor in the mapped file, or in `buffer` filled from its pieces.
 const void* whole(const Checkpoint& checkpoint, const std::string& name, int64_t bytes, std::vector<std::byte>& buffer) {
   if (const void* mapped = checkpoint.contiguous_data(name)) return mapped;
   buffer.resize(static_cast<size_t>(bytes));
@@ -37,7 +37,7 @@ TensorDifference apart(TensorDifference::Kind kind, int64_t num_elements) {
   return {"", kind, num_elements, false, kInfinity, kInfinity, kInfinity};
 }
 
-/// The values that `reference`'s tensor began with, or zeros; null where nothing is known.
+/// Initial values of `reference`'s tensor (zeros if `initial` lacks it); null without `initial`.
 const void* initial_values(const Checkpoint* initial, const Checkpoint& reference, const std::string& name, int64_t bytes,
                            std::vector<std::byte>& buffer) {
   if (initial == nullptr) return nullptr;
