@@ -18,8 +18,9 @@
 namespace cohort {
 namespace {
 
-const std::vector<std::string> kKeys = {"dp",        "pp",        "tp",     "zero",     "sync",  "schedule", "microbatches", "accumulate",
-                                        "precision", "recompute", "shares", "compress", "split", "order",    "sequence"};
+const std::vector<std::string> kLayoutKeys = {"dp",       "pp",           "tp",         "zero",      "sync",
+                                              "schedule", "microbatches", "accumulate", "precision", "recompute",
+                                              "shares",   "compress",     "split",      "order",     "sequence"};
 constexpr const char* kPlanFormat = "cohort-plan";
 constexpr int kMostRanks = 1 << 20, kMostLayers = 1 << 20;
 
@@ -85,7 +86,8 @@ bool set_key(Layout& layout, const std::string& key, const std::string& value) {
   else if (key == "order") layout.order = choice(key, value, {"dp-pp-tp", "dp-tp-pp", "pp-dp-tp", "pp-tp-dp", "tp-dp-pp", "tp-pp-dp"});
   else if (key == "sequence") layout.sequence = integer_value(key, value, 0, 1) == 1;
   else
-    fail(ErrorCode::kBadInput, name_settings("--layout: unknown key '"), key, "'", did_you_mean(key, kKeys), "; keys: ", join(kKeys, " "));
+    fail(ErrorCode::kBadInput, name_settings("--layout: unknown key '"), key, "'", did_you_mean(key, kLayoutKeys),
+         "; keys: ", join(kLayoutKeys, " "));
   return key == "dp";
 }
 
@@ -182,7 +184,7 @@ bool parse_json(Layout& layout, const std::string& text, const std::string& wher
 
 bool is_layout_file(const std::string& text) {
   // A schedule's file may end KEY=VALUE pairs too.
-  const bool has_key = std::find(kKeys.begin(), kKeys.end(), trim(text.substr(0, text.find('=')))) != kKeys.end();
+  const bool has_key = std::find(kLayoutKeys.begin(), kLayoutKeys.end(), trim(text.substr(0, text.find('=')))) != kLayoutKeys.end();
   return text.size() > 5 && text.ends_with(".json") && !has_key;
 }
 

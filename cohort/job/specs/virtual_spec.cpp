@@ -67,11 +67,11 @@ bool add_slow(VirtualSpec& spec, const std::string& value) {
   });
 }
 
-struct Key {
+struct VirtualKey {
   const char *name, *expected;
   bool (*set)(VirtualSpec& spec, const std::string& value);  // False for a value that is not what is expected.
 };
-constexpr Key kKeys[] = {
+constexpr VirtualKey kVirtualKeys[] = {
     {"workers", "a whole number from 1 to 65536",
      [](VirtualSpec& spec, const std::string& value) { return take(spec.workers, parse_integer(value, 1, kMostWorkers)); }},
     {"speed", "even, or lognormal:SIGMA with SIGMA from 0 to 3, as lognormal:0.3",
@@ -117,10 +117,11 @@ VirtualSpec parse_virtual(const std::string& text) {
     const std::string key = trim(name);
     if (!value)
       fail(ErrorCode::kBadInput, name_settings("--virtual: '"), part, "' is not KEY=VALUE; for example workers=64,speed=lognormal:0.3");
-    const auto row = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& each) { return key == each.name; });
-    if (row == std::end(kKeys)) {
+    const auto row =
+        std::find_if(std::begin(kVirtualKeys), std::end(kVirtualKeys), [&](const VirtualKey& each) { return key == each.name; });
+    if (row == std::end(kVirtualKeys)) {
       std::vector<std::string> keys;
-      for (const Key& each : kKeys) keys.emplace_back(each.name);
+      for (const VirtualKey& each : kVirtualKeys) keys.emplace_back(each.name);
       fail(ErrorCode::kBadInput, name_settings("--virtual: unknown key '"), key, "'", did_you_mean(key, keys), "; keys: ", join(keys, " "));
     }
     if (!row->set(spec, trim(*value)))
