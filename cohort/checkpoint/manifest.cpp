@@ -8,12 +8,12 @@
 #include "cohort/checkpoint/manifest.h"
 
 #include <charconv>
-#include <cstdio>
 #include <set>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/checkpoint/names.h"
 
 #define XXH_INLINE_ALL
@@ -88,11 +88,7 @@ void parse_tensor(const Json& item, const std::string& path, const std::map<std:
 
 }  // namespace
 
-std::string checksum_text(uint64_t checksum) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(checksum));
-  return text;
-}
+std::string checksum_text(uint64_t checksum) { return hexadecimal_digits(checksum); }
 
 uint64_t checksum_from_text(const std::string& text, const std::string& where) {
   uint64_t checksum = 0;

@@ -181,10 +181,9 @@ struct Settings {
 };
 
 int64_t parse_setting(const std::string& what, const std::string& key, const std::string& value, int64_t minimum, int64_t maximum) {
-  const auto number = parse_integer(value);
-  if (!number || *number < minimum || *number > maximum) {
+  const auto number = parse_integer(value, minimum, maximum);
+  if (!number)
     fail(ErrorCode::kBadInput, what, ": ", key, ": expected a whole number from ", minimum, " to ", maximum, ", found '", value, "'");
-  }
   return *number;
 }
 
@@ -197,9 +196,9 @@ Settings parse_settings(const std::string& what, const std::string& specificatio
       text ? std::vector<std::string>{"samples", "seed"} : std::vector<std::string>{"classes", "labels", "samples", "noise", "seed"};
   bool has_classes = false;
   for (size_t i = 1; i < parts.size(); ++i) {
-    const size_t equals = parts[i].find('=');
-    if (equals == std::string::npos) fail(ErrorCode::kBadInput, what, ": expected key=value after the shape, found '", parts[i], "'");
-    const std::string key = parts[i].substr(0, equals), value = parts[i].substr(equals + 1);
+    const auto [key, found] = split_once(parts[i], '=');
+    if (!found) fail(ErrorCode::kBadInput, what, ": expected key=value after the shape, found '", parts[i], "'");
+    const std::string& value = *found;
     if (key == "samples") {
       settings.num_samples = parse_setting(what, key, value, 2, kMaxSamples);
     } else if (key == "seed") {
@@ -211,10 +210,8 @@ Settings parse_settings(const std::string& what, const std::string& specificatio
       has_classes = !is_labels, settings.labels = is_labels;
       settings.num_classes = parse_setting(what, key, value, is_labels ? 1 : 2, kMaxClasses);
     } else if (key == "noise" && !text) {
-      const auto number = parse_number(value);
-      if (!number || *number < 0 || *number > kMaxNoise) {
-        fail(ErrorCode::kBadInput, what, ": noise: expected a number from 0 to ", kMaxNoise, ", found '", value, "'");
-      }
+      const auto number = parse_number(value, 0, kMaxNoise);
+      if (!number) fail(ErrorCode::kBadInput, what, ": noise: expected a number from 0 to ", kMaxNoise, ", found '", value, "'");
       settings.noise = *number;
     } else {
       fail(ErrorCode::kBadInput, what, ": unknown setting '", key, "'", did_you_mean(key, known), ": expected ", join(known, ", "));

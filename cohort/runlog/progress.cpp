@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -18,6 +17,7 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {
@@ -28,15 +28,6 @@ constexpr double kRedrawSeconds = 0.1;
 constexpr double kPlainSeconds = 5.0;
 constexpr int kMinBarColumns = 8, kMaxBarColumns = 40;
 constexpr char kBar[] = "\x1b[36m", kDim[] = "\x1b[2m", kStrong[] = "\x1b[1m", kReset[] = "\x1b[0m";
-
-void write_stderr(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // stderr is closed; training continues.
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-}
 
 int stderr_columns() {
   winsize size{};

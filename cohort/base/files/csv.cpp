@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -21,7 +22,7 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 16, kMaxRowBytes = 1 << 24;
 constexpr size_t kMostTableBytes = size_t{1} << 26;
-constexpr int64_t kMostCount = 2'000'000'000;
+constexpr double kMostCount = 2e9;
 
 }  // namespace
 
@@ -195,23 +196,24 @@ std::string CsvRow::text(const std::string& column) const {
   return trim(fields_[static_cast<size_t>(at - header_->begin())]);
 }
 
+double CsvRow::number(const std::string& column, double least, double most, const char* expected) const {
+  const auto value = parse_number(text(column), least, most);
+  if (!value) refuse(column, expected);
+  return *value;
+}
+
 int64_t CsvRow::count(const std::string& column) const {
-  const auto number = parse_number(text(column));
-  if (!number || *number < 1 || *number > static_cast<double>(kMostCount) || *number != static_cast<double>(static_cast<int64_t>(*number)))
-    refuse(column, concat("a whole number from 1 to ", kMostCount));
-  return static_cast<int64_t>(*number);
+  const double value = number(column, 1, kMostCount, "a whole number from 1 to 2000000000");
+  if (value != std::floor(value)) refuse(column, "a whole number from 1 to 2000000000");
+  return static_cast<int64_t>(value);
 }
 
 double CsvRow::positive(const std::string& column) const {
-  const auto number = parse_number(text(column));
-  if (!number || !std::isfinite(*number) || *number <= 0) refuse(column, "a positive number");
-  return *number;
+  return number(column, std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::max(), "a positive number");
 }
 
 double CsvRow::at_least_0(const std::string& column) const {
-  const auto number = parse_number(text(column));
-  if (!number || !std::isfinite(*number) || *number < 0) refuse(column, "a number of at least 0");
-  return *number;
+  return number(column, 0, std::numeric_limits<double>::max(), "a number of at least 0");
 }
 
 size_t CsvRow::one_of(const std::string& column, const std::vector<std::string>& allowed) const {

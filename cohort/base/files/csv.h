@@ -103,6 +103,8 @@ class COHORT_PROGRAM_API CsvRow {
   const std::string& where() const { return where_; }
 
  private:
+  double number(const std::string& column, double least, double most, const char* expected) const;
+
   std::shared_ptr<const std::vector<std::string>> header_;
   std::vector<std::string> fields_;
   std::string where_;

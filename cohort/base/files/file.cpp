@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -21,6 +20,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/process_identity.h"
 #include "cohort/base/text/log.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 
@@ -169,9 +169,7 @@ std::string random_name() {
   while (::getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
     if (errno != EINTR) fail_errno(ErrorCode::kEnvironment, "read", "the kernel's random numbers", errno);
   }
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(bits));
-  return text;
+  return hexadecimal_digits(bits);
 }
 
 std::string temporary_name(const std::string& path) {

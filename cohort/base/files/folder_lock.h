@@ -13,8 +13,8 @@ namespace cohort {
 /// lock, with a warning: a file left by a killed process of this host is taken over, that of another host has to be removed by hand.
 class FolderLock {
  public:
-  /// Error(kBadInput) "WHAT is in use by process PID on HOST since TIME: ADVICE" where another holder (also in this process) keeps it for over
-  /// a second.
+  /// Error(kBadInput) "WHAT is in use by process PID on HOST since TIME: ADVICE" where another holder (also in this process) keeps it for
+  /// over a second.
   FolderLock(const std::string& path, const std::string& what, const std::string& advice);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <ctime>
 #include <exception>
 #include <filesystem>
@@ -89,10 +88,7 @@ std::string process_nonce(uint64_t count) {
   const int64_t pid = ::getpid(), ticks = start_ticks(pid);
   const std::string space = process_space();
   if (space.empty() || ticks <= 0 || pid >> kPidBits != 0) return random_name();
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx",
-                static_cast<unsigned long long>(number_of(pid, ticks, space) << kCountBits | low_bits(count, kCountBits)));
-  return text;
+  return hexadecimal_digits(number_of(pid, ticks, space) << kCountBits | low_bits(count, kCountBits));
 }
 
 ProcessState state_of_nonce(const std::string& nonce) {

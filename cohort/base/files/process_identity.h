@@ -12,7 +12,8 @@ namespace cohort {
 std::vector<std::string> process_stat(int64_t pid);
 
 namespace stat_field {
-inline constexpr size_t kState = 0, kParent = 1, kGroup = 2, kStartTicks = 19, kVirtualBytes = 20;  ///< kStartTicks: clock ticks since boot.
+inline constexpr size_t kState = 0, kParent = 1, kGroup = 2, kStartTicks = 19,
+                        kVirtualBytes = 20;  ///< kStartTicks: clock ticks since boot.
 }
 
 /// One line of JSON about this process: boot id of the host, PID namespace, PID, start time.

@@ -57,7 +57,8 @@ std::optional<BusyElsewhere::Seconds> BusyElsewhere::read() const {
   cpu_set_t usable;
   CPU_ZERO(&usable);
   std::ifstream file(stat_);
-  if (!file || ::sched_getaffinity(0, sizeof usable, &usable) != 0) return std::nullopt;  // Also on machines with more than CPU_SETSIZE cores.
+  if (!file || ::sched_getaffinity(0, sizeof usable, &usable) != 0)
+    return std::nullopt;  // Also on machines with more than CPU_SETSIZE cores.
   bool is_any = false;
   int64_t ticks = 0;
   for (std::string line; std::getline(file, line);)

@@ -3,12 +3,16 @@
 // tabs in the text are escaped.
 
 #include <string>
+#include <string_view>
 
 #include "cohort/base/export.h"
 
 namespace cohort {
 
 enum class LogLevel { kError, kWarning, kInfo, kDebug };
+
+/// Writes the whole text; ignores failures.
+void write_stderr(std::string_view text);
 
 /// The rank shown in every line of this process; -1: none.
 void set_log_rank(int rank);

@@ -122,6 +122,12 @@ std::string human_seconds(double seconds) {
   return out;
 }
 
+std::string hexadecimal_digits(uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
 std::string with_commas(int64_t number) {
   const std::string digits = std::to_string(number);
   const size_t sign = number < 0 ? 1 : 0;

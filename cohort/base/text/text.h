@@ -56,6 +56,8 @@ COHORT_PROGRAM_API std::string printable(std::string_view text);
 COHORT_PROGRAM_API std::string human_bytes(int64_t bytes);
 /// 192.4 -> "3 min 12 s", 0.0123 -> "12.3 ms".
 COHORT_PROGRAM_API std::string human_seconds(double seconds);
+/// 16 hexadecimal digits.
+std::string hexadecimal_digits(uint64_t number);
 /// 1234567 -> "1,234,567".
 std::string with_commas(int64_t number);
 

@@ -24,17 +24,14 @@ DataSettings::DataSettings(const std::string& kind, const std::string& text, con
   what_ = kind + ":" + path_;
   if (path_.empty())
     fail(ErrorCode::kBadInput, "data '", kind, ":", text, "': the path is missing; expected ", kind, ":PATH[,key=value...]");
-  while (end < text.size()) {
-    const size_t begin = end + 1;
-    end = std::min(text.find(',', begin), text.size());
-    const std::string item = text.substr(begin, end - begin);
-    const size_t equals = item.find('=');
-    const std::string key = item.substr(0, equals);
+  if (end == std::string::npos) return;
+  for (const std::string& item : split(std::string_view(text).substr(end + 1), ',')) {
+    const auto [key, value] = split_once(item, '=');
     if (std::find(known.begin(), known.end(), key) == known.end())
       fail(ErrorCode::kBadInput, "data ", what_, ": unknown setting '", printable(key), "'", did_you_mean(key, known), ": expected ",
            join(known, ", "));
-    if (equals == std::string::npos || equals + 1 == item.size()) fail(ErrorCode::kBadInput, "data ", what_, ": ", key, " has no value");
-    if (!values_.emplace(key, item.substr(equals + 1)).second) fail(ErrorCode::kBadInput, "data ", what_, ": ", key, " is given twice");
+    if (value.value_or("").empty()) fail(ErrorCode::kBadInput, "data ", what_, ": ", key, " has no value");
+    if (!values_.emplace(key, *value).second) fail(ErrorCode::kBadInput, "data ", what_, ": ", key, " is given twice");
   }
 }
 
@@ -53,8 +50,8 @@ std::string DataSettings::one_of(const std::string& key, const std::vector<std::
 
 int64_t DataSettings::integer(const std::string& key, int64_t fallback, int64_t minimum, int64_t maximum) const {
   if (!has(key)) return fallback;
-  const auto value = parse_integer(text(key));
-  if (!value || *value < minimum || *value > maximum)
+  const auto value = parse_integer(text(key), minimum, maximum);
+  if (!value)
     fail(ErrorCode::kBadInput, "data ", what_, ": ", key, "=", printable(text(key)), ": expected a whole number from ", minimum, " to ",
          maximum);
   return *value;

@@ -112,9 +112,9 @@ Vocabulary read_vocabulary(const std::string& path) {
   std::vector<Vocabulary::Merge> merges;
   for (size_t i = 1; i < lines.size(); ++i) {
     const std::vector<std::string> words = split(lines[i], ' ');
-    const auto left = words.size() == 2 ? parse_integer(words[0]) : std::nullopt;
-    const auto right = words.size() == 2 ? parse_integer(words[1]) : std::nullopt;
-    if (!left || !right || *left < 0 || *right < 0 || *left >= kMostTokens || *right >= kMostTokens)
+    const auto left = words.size() == 2 ? parse_integer(words[0], 0, kMostTokens - 1) : std::nullopt;
+    const auto right = words.size() == 2 ? parse_integer(words[1], 0, kMostTokens - 1) : std::nullopt;
+    if (!left || !right)
       fail(ErrorCode::kBadInput, path, ":", i + 1, ": expected two numbers of pieces, found ", quote_text(lines[i].substr(0, 60)));
     merges.emplace_back(static_cast<Token>(*left), static_cast<Token>(*right));
   }
