@@ -55,6 +55,11 @@ std::vector<std::pair<int64_t, int64_t>> layer_runs(const std::string& value) {
   return runs;
 }
 
+std::string recompute_value(const std::string& value) {
+  if (!is_recompute_word(value)) layer_runs(value);  // Throws for invalid ones.
+  return value;
+}
+
 std::string split_value(const std::string& value) {
   if (value == "auto" || value == "even" || value == "branches") return value;
   int64_t before = 0;
@@ -77,7 +82,7 @@ bool set_key(Layout& layout, const std::string& key, const std::string& value) {
   else if (key == "microbatches") layout.microbatches = integer_value(key, value, 1, 4096);
   else if (key == "sync") layout.sync = parse_sync(to_text(parse_sync(value)));  // Rounded as a resumed run will read it.
   else if (key == "schedule") layout.schedule = value;
-  else if (key == "recompute") layout.recompute = (is_recompute_word(value) || !layer_runs(value).empty(), value);
+  else if (key == "recompute") layout.recompute = recompute_value(value);
   else if (key == "accumulate") layout.accumulate = integer_value(key, value, 1, 1 << 20);
   else if (key == "precision") layout.precision = choice(key, value, {"fp32", "bf16", "fp16"});
   else if (key == "shares") layout.shares = (parse_shares(value), value);
