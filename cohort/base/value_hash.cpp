@@ -1,6 +1,6 @@
 #include "cohort/base/value_hash.h"
 
-#include "cohort/base/text/text.h"
+#include <cstdio>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -1,3 +1,13 @@
+// Removal after a commit. A checkpoint is first renamed to step-N.old.<nonce>, so that a name without suffix is always complete, and its
+// manifest is removed first, so that a partially removed one is never taken for a checkpoint.
+//
+// Kept: the committed step S; later steps (a job that went back to S does not own them); the newest keep - 1 structurally valid ones below
+// S and all in between; the best one. Removed: all other older ones; every .old whose step has a valid final folder or is older than those
+// kept. An .old without final folder is the only copy of its step, left by a crash between two renames, and is kept.
+//
+// Temporary folders are removed if their writer is certainly dead (by nonce or writer.json; process_identity.h) or, where that is unknown
+// (another host), unchanged for an hour before this commit.
+
 #include "cohort/checkpoint/retention.h"
 
 #include <unistd.h>
@@ -19,17 +29,6 @@
 #include "cohort/checkpoint/names.h"
 
 namespace cohort {
-
-// Removal after a commit. A checkpoint is first renamed to step-N.old.<nonce>, so that a name without suffix is always complete, and its
-// manifest is removed first, so that a partially removed one is never taken for a checkpoint.
-//
-// Kept: the committed step S; later steps (a job that went back to S does not own them); the newest keep - 1 structurally valid ones below
-// S and all in between; the best one. Removed: all other older ones; every .old whose step has a valid final folder or is older than those
-// kept. An .old without final folder is the only copy of its step, left by a crash between two renames, and is kept.
-//
-// Temporary folders are removed if their writer is certainly dead (by nonce or writer.json; process_identity.h) or, where that is unknown
-// (another host), unchanged for an hour before this commit.
-
 namespace {
 
 using Kind = CheckpointName::Kind;

@@ -1,3 +1,11 @@
+// The IDX format (Y. LeCun, "The MNIST database of handwritten digits"): all numbers are big-endian, 32 bits.
+//
+//   images   0x00000803, count, rows, columns, then count x rows x columns bytes
+//   labels   0x00000801, count, then count bytes
+//
+// Steps: read the header; check its numbers against limits whose products cannot overflow, and against what the file can hold (its size, or
+// 1032 times its size for gzip); only then allocate, read, and check that nothing follows.
+
 #include "cohort/data/images/mnist.h"
 
 #include <algorithm>
@@ -12,15 +20,6 @@
 #include "cohort/data/images/image_source.h"
 
 namespace cohort {
-
-// The IDX format (Y. LeCun, "The MNIST database of handwritten digits"): all numbers are big-endian, 32 bits.
-//
-//   images   0x00000803, count, rows, columns, then count x rows x columns bytes
-//   labels   0x00000801, count, then count bytes
-//
-// Steps: read the header; check its numbers against limits whose products cannot overflow, and against what the file can hold (its size, or
-// 1032 times its size for gzip); only then allocate, read, and check that nothing follows.
-
 namespace {
 
 constexpr uint32_t kImagesMagic = 0x00000803;
