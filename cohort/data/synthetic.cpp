@@ -17,7 +17,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -25,6 +24,7 @@
 #include "cohort/base/random.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/source/byte_buffer.h"
+#include "cohort/data/source/data_settings.h"
 #include "cohort/data/source/split.h"
 
 namespace cohort {
@@ -180,43 +180,18 @@ struct Settings {
   std::optional<int64_t> seed = {};
 };
 
-int64_t parse_setting(const std::string& what, const std::string& key, const std::string& value, int64_t minimum, int64_t maximum) {
-  const auto number = parse_integer(value, minimum, maximum);
-  if (!number)
-    fail(ErrorCode::kBadInput, what, ": ", key, ": expected a whole number from ", minimum, " to ", maximum, ", found '", value, "'");
-  return *number;
-}
-
-Settings parse_settings(const std::string& what, const std::string& specification) {
-  const std::vector<std::string> parts = split(specification, ',');
-  Settings settings;
-  if (!parts.empty()) settings.shape = parts[0];
-  const bool text = settings.shape == "text";
-  const std::vector<std::string> known =
-      text ? std::vector<std::string>{"samples", "seed"} : std::vector<std::string>{"classes", "labels", "samples", "noise", "seed"};
-  bool has_classes = false;
-  for (size_t i = 1; i < parts.size(); ++i) {
-    const auto [key, found] = split_once(parts[i], '=');
-    if (!found) fail(ErrorCode::kBadInput, what, ": expected key=value after the shape, found '", parts[i], "'");
-    const std::string& value = *found;
-    if (key == "samples") {
-      settings.num_samples = parse_setting(what, key, value, 2, kMaxSamples);
-    } else if (key == "seed") {
-      settings.seed = parse_setting(what, key, value, 0, INT64_MAX);
-    } else if ((key == "classes" || key == "labels") && !text) {
-      const bool is_labels = key == "labels";
-      if (is_labels ? has_classes : settings.labels)
-        fail(ErrorCode::kBadInput, what, ": a sample has one of classes=N or any of labels=N; give one of the two");
-      has_classes = !is_labels, settings.labels = is_labels;
-      settings.num_classes = parse_setting(what, key, value, is_labels ? 1 : 2, kMaxClasses);
-    } else if (key == "noise" && !text) {
-      const auto number = parse_number(value, 0, kMaxNoise);
-      if (!number) fail(ErrorCode::kBadInput, what, ": noise: expected a number from 0 to ", kMaxNoise, ", found '", value, "'");
-      settings.noise = *number;
-    } else {
-      fail(ErrorCode::kBadInput, what, ": unknown setting '", key, "'", did_you_mean(key, known), ": expected ", join(known, ", "));
-    }
-  }
+Settings parse_settings(const std::string& specification) {
+  const bool text = specification == "text" || specification.starts_with("text,");
+  const std::vector<std::string> of_text{"samples", "seed"}, of_numbers{"classes", "labels", "samples", "noise", "seed"};
+  const DataSettings given("synthetic", specification, text ? of_text : of_numbers);
+  if (given.has("classes") && given.has("labels"))
+    fail(ErrorCode::kBadInput, "data ", given.what(), ": a sample has one of classes=N or any of labels=N; give one of the two");
+  Settings settings{.shape = given.path(), .labels = given.has("labels")};
+  settings.num_classes =
+      settings.labels ? given.integer("labels", 1, 1, kMaxClasses) : given.integer("classes", settings.num_classes, 2, kMaxClasses);
+  settings.num_samples = given.integer("samples", settings.num_samples, 2, kMaxSamples);
+  settings.noise = given.number("noise", settings.noise, 0, kMaxNoise);
+  if (given.has("seed")) settings.seed = given.integer("seed", 0, 0, INT64_MAX);
   return settings;
 }
 
@@ -241,13 +216,13 @@ std::vector<int64_t> parse_shape(const std::string& what, const std::string& sha
 }  // namespace
 
 uint64_t seed_of_synthetic(const std::string& specification, uint64_t otherwise) {
-  const std::optional<int64_t> own = parse_settings("synthetic:" + specification, specification).seed;
+  const std::optional<int64_t> own = parse_settings(specification).seed;
   return own ? static_cast<uint64_t>(*own) : otherwise;
 }
 
 DataSet open_synthetic(const std::string& specification, const DataOptions& options) {
   const std::string what = "synthetic:" + specification;
-  const Settings settings = parse_settings(what, specification);
+  const Settings settings = parse_settings(specification);
   const int64_t end = settings.num_samples;
   const uint64_t seed = settings.seed ? static_cast<uint64_t>(*settings.seed) : options.seed;
   DataSet data;

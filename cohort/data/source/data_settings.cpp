@@ -57,6 +57,14 @@ int64_t DataSettings::integer(const std::string& key, int64_t fallback, int64_t 
   return *value;
 }
 
+double DataSettings::number(const std::string& key, double fallback, double minimum, double maximum) const {
+  if (!has(key)) return fallback;
+  const auto value = parse_number(text(key), minimum, maximum);
+  if (!value)
+    fail(ErrorCode::kBadInput, "data ", what_, ": ", key, "=", printable(text(key)), ": expected a number from ", minimum, " to ", maximum);
+  return *value;
+}
+
 std::vector<std::string> DataSettings::names(const std::string& key) const {
   std::vector<std::string> names = split(text(key), '+');
   for (const std::string& name : names)

@@ -1,5 +1,5 @@
 #pragma once
-// Parses `PATH[,key=value...]` of --data csv:, folder:, npy: and safetensors:.
+// Parses `PATH[,key=value...]` of --data csv:, folder:, npy:, safetensors: and synthetic: (whose path is a shape).
 
 #include <cstdint>
 #include <map>
@@ -24,6 +24,7 @@ class DataSettings {
   /// Error(kBadInput) for a value other than `allowed`.
   std::string one_of(const std::string& key, const std::vector<std::string>& allowed, const std::string& fallback) const;
   int64_t integer(const std::string& key, int64_t fallback, int64_t minimum, int64_t maximum) const;
+  double number(const std::string& key, double fallback, double minimum, double maximum) const;
   /// Names separated by '+'; empty if not given.
   std::vector<std::string> names(const std::string& key) const;
 
