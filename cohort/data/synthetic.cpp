@@ -184,8 +184,7 @@ Settings parse_settings(const std::string& specification) {
   const bool text = specification == "text" || specification.starts_with("text,");
   const std::vector<std::string> of_text{"samples", "seed"}, of_numbers{"classes", "labels", "samples", "noise", "seed"};
   const DataSettings given("synthetic", specification, text ? of_text : of_numbers);
-  if (given.has("classes") && given.has("labels"))
-    fail(ErrorCode::kBadInput, "data ", given.what(), ": a sample has one of classes=N or any of labels=N; give one of the two");
+  if (given.has("classes") && given.has("labels")) given.refuse("a sample has one of classes=N or any of labels=N; give one of the two");
   Settings settings{.shape = given.path(), .labels = given.has("labels")};
   settings.num_classes =
       settings.labels ? given.integer("labels", 1, 1, kMaxClasses) : given.integer("classes", settings.num_classes, 2, kMaxClasses);

@@ -158,7 +158,7 @@ PictureForm form_of(const DataSettings& settings, const DataOptions& options, co
   const bool has_colours = options.kept && options.kept->input == DataDescription::Input::kPicture && !options.kept->shape.empty() &&
                            options.kept->shape.front() == 3;
   form.size.channels = settings.integer("channels", has_colours ? 3 : form.size.channels, 1, 3);
-  if (form.size.channels == 2) fail(ErrorCode::kBadInput, "data ", settings.what(), ": channels=2: expected 1 (grey) or 3 (RGB)");
+  if (form.size.channels == 2) settings.refuse("channels=2: expected 1 (grey) or 3 (RGB)");
   if (form.resized) form.size.height = form.size.width = options.image_size;
   return form;
 }
@@ -199,8 +199,7 @@ DataSet open_picture_folder(const std::string& argument, const DataOptions& opti
   const DataSettings settings("folder", argument, {"seed", "channels", "memory", "labels", "val", "test"});
   for (const char* key : {"val", "test"})
     if (settings.has(key) && !settings.has("labels"))
-      fail(ErrorCode::kBadInput, "data ", settings.what(), ": ", key, "=", settings.text(key),
-           " is a table beside that of labels=FILE.csv; of class folders it is DIR/", key);
+      settings.refuse(key, "=", settings.text(key), " is a table beside that of labels=FILE.csv; of class folders it is DIR/", key);
   DataSet data;
   Found found =
       settings.has("labels") ? find_labelled(settings, options, data.skipped) : find_pictures(settings.path(), options.kept.get());

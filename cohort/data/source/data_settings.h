@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/fail.h"
 #include "cohort/data/source/source.h"
 
 namespace cohort {
@@ -19,6 +20,11 @@ class DataSettings {
   const std::string& path() const { return path_; }
   /// "csv:FILE", for messages.
   const std::string& what() const { return what_; }
+  /// Error(kBadInput) "data csv:FILE: PARTS".
+  template <typename... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    fail(ErrorCode::kBadInput, "data ", what_, ": ", parts...);
+  }
   bool has(const std::string& key) const { return values_.contains(key); }
   std::string text(const std::string& key, const std::string& fallback = "") const;
   /// Error(kBadInput) for a value other than `allowed`.

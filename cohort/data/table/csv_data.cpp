@@ -223,22 +223,20 @@ ReadColumns known_columns(const DataSettings& settings, char separator, const Da
   const CsvReader reader(settings.path(), separator);
   const TableTask task = kept.regression ? TableTask::kRegression : kept.labels ? TableTask::kLabels : TableTask::kClassification;
   if (has_labels(settings) != kept.labels && settings.has("task"))
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": task=", settings.text("task"), ", and the model was trained on ",
-         kept.labels ? "labels" : "no labels", "; leave it out");
+    settings.refuse("task=", settings.text("task"), ", and the model was trained on ", kept.labels ? "labels" : "no labels",
+                    "; leave it out");
   if (!settings.has("target") && task == TableTask::kClassification)
-    fail(ErrorCode::kBadInput, "data ", settings.what(),
-         ": which column has the classes? Add target=COLUMN; columns: ", printable(join(reader.header(), ", ")));
+    settings.refuse("which column has the classes? Add target=COLUMN; columns: ", printable(join(reader.header(), ", ")));
   std::vector<std::string> names{settings.text("target")};
   if (kept.labels) names = settings.has("target") ? settings.names("target") : kept.class_names;
   else if (!settings.has("target")) names = {kept.targets.at(0).name};
   if (kept.labels && std::ssize(names) != kept.num_outputs)
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": target=", settings.text("target"), " names ", names.size(),
-         names.size() == 1 ? " label" : " labels", ", and the model was trained on ", kept.num_outputs);
+    settings.refuse("target=", settings.text("target"), " names ", names.size(), names.size() == 1 ? " label" : " labels",
+                    ", and the model was trained on ", kept.num_outputs);
   if (kept.labels) {
     for (const std::string& name : names)
       if (std::find(kept.class_names.begin(), kept.class_names.end(), name) == kept.class_names.end())
-        fail(ErrorCode::kBadInput, "data ", settings.what(), ": the model knows no label '", printable(name), "'; it was trained on ",
-             printable(join(kept.class_names, ", ")));
+        settings.refuse("the model knows no label '", printable(name), "'; it was trained on ", printable(join(kept.class_names, ", ")));
     names = kept.class_names;  // In their order, wherever they stand in this file.
   }
   ReadColumns read{kept.columns, {}, {}, task};

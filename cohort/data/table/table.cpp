@@ -78,11 +78,10 @@ bool has_labels(const DataSettings& settings) { return task_of(settings) == "lab
 TableTask task_of_target(const DataSettings& settings, DataColumn& target) {
   const std::string task = task_of(settings);
   if (!target.is_category && task.empty())
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": the target ", printable(target.name),
-         " is a column of numbers: add task=regression, or task=classification where each number is a class");
+    settings.refuse("the target ", printable(target.name),
+                    " is a column of numbers: add task=regression, or task=classification where each number is a class");
   if (target.is_category && task == "regression")
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": task=regression needs a target of numbers, and ", printable(target.name),
-         " is a category");
+    settings.refuse("task=regression needs a target of numbers, and ", printable(target.name), " is a category");
   if (task != "regression") target.is_category = true;
   target.one_hot = false;
   return task == "regression" ? TableTask::kRegression : TableTask::kClassification;
@@ -96,24 +95,18 @@ CsvColumns::CsvColumns(const DataSettings& settings, const CsvReader& reader) : 
   for (size_t at = 0; at < header_.size(); ++at) {
     const bool is_dropped = contains(dropped, at), is_category = contains(categories, at), is_target = contains(targets_, at);
     if (is_dropped && (is_target || is_category))
-      fail(ErrorCode::kBadInput, "data ", settings.what(), ": column '", printable(header_[at]), "' is dropped and also ",
-           is_target ? "the target" : "a category");
+      settings.refuse("column '", printable(header_[at]), "' is dropped and also ", is_target ? "the target" : "a category");
     const bool is_label = is_target && has_labels(settings);
-    if (is_label && is_category)
-      fail(ErrorCode::kBadInput, "data ", settings.what(), ": column '", printable(header_[at]),
-           "' is a label, 0 or 1, and also a category");
+    if (is_label && is_category) settings.refuse("column '", printable(header_[at]), "' is a label, 0 or 1, and also a category");
     if (is_dropped) continue;
     fields_.push_back(at);
     kinds_.push_back(is_category || is_label ? std::optional(is_category) : std::nullopt);
   }
-  if (fields_.size() <= targets_.size())
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": there is no column beside the target to learn from");
+  if (fields_.size() <= targets_.size()) settings.refuse("there is no column beside the target to learn from");
 }
 
 void CsvColumns::find_targets(const DataSettings& settings) {
-  if (!settings.has("target"))
-    fail(ErrorCode::kBadInput, "data ", settings.what(),
-         ": which column is to be predicted? Add target=COLUMN; columns: ", join(header_, ", "));
+  if (!settings.has("target")) settings.refuse("which column is to be predicted? Add target=COLUMN; columns: ", join(header_, ", "));
   if (!has_labels(settings)) {
     const std::string name = settings.text("target");
     if (name.find('+') != std::string::npos && std::find(header_.begin(), header_.end(), name) == header_.end())
@@ -123,8 +116,7 @@ void CsvColumns::find_targets(const DataSettings& settings) {
   }
   for (const std::string& name : settings.names("target")) {
     targets_.push_back(position(name));
-    if (std::count(targets_.begin(), targets_.end(), targets_.back()) > 1)
-      fail(ErrorCode::kBadInput, "data ", settings.what(), ": target= names '", printable(name), "' twice");
+    if (std::count(targets_.begin(), targets_.end(), targets_.back()) > 1) settings.refuse("target= names '", printable(name), "' twice");
   }
 }
 

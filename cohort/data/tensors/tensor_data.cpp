@@ -168,13 +168,11 @@ DataDescription form_of(const DataSettings& settings, const Part& part) {
   made.labels = task == "labels";
   made.regression = task.empty() ? !whole : task == "regression";
   if (!made.regression && !made.labels && !whole)
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": task=classification needs whole numbers, and ", part.y.name, " holds ",
-         dtype_name(part.y.dtype));
+    settings.refuse("task=classification needs whole numbers, and ", part.y.name, " holds ", dtype_name(part.y.dtype));
   made.num_outputs = part.y.per_sample;
   if (made.regression || made.labels) {
     if (settings.has("classes"))
-      fail(ErrorCode::kBadInput, "data ", settings.what(), ": classes= is of a classification, and ", part.y.name, " holds ",
-           made.labels ? "labels" : "numbers to predict");
+      settings.refuse("classes= is of a classification, and ", part.y.name, " holds ", made.labels ? "labels" : "numbers to predict");
     if (made.labels && made.num_outputs > kMaxClasses)
       fail(ErrorCode::kBadInput, part.y.name, " has the shape ", shape_text(part.y.shape), ": expected at most ", kMaxClasses,
            " labels a sample");
