@@ -19,7 +19,7 @@ size_t length_of_option(std::string_view text, size_t at) {
   return static_cast<size_t>(end - text.begin()) - at;
 }
 
-/// The number of ranks is an option of whoever starts them, not a member that a program sets.
+/// The number of ranks is an option of the launcher, not a member of Config.
 std::string member_of(std::string_view option) {
   if (option == "--workers") return std::string(option);
   if (option == "--virtual") return "virtual_time";  // `virtual` is a keyword of C++.

@@ -38,13 +38,13 @@ std::string plain_value(const Setting& setting, const Config& config);
 struct Condition {
   const char* when = "";  ///< "with --precision fp16"
   bool (*acts)(const Situation&) = nullptr;
-  std::string (*now)(const Situation&) = nullptr;  ///< What holds where it has none: "the precision is fp32".
+  std::string (*now)(const Situation&) = nullptr;  ///< Why it has none: "the precision is fp32".
   const char* instead = "";                        ///< "use --precision fp16"
 };
 
 struct OptionRule : Condition {
   std::string name;  ///< The name of a setting, or of a key of --layout.
-  std::string off;   ///< The value that asks for nothing, as Setting::get writes it: never refused. "" where there is none.
+  std::string off;   ///< Value without effect, which is never refused, in the form of Setting::get; "": none.
 };
 const std::vector<OptionRule>& option_rules();
 const std::vector<OptionRule>& layout_rules();

@@ -1,6 +1,6 @@
 // TensorBoard event files.
 //
-// A file is a row of TFRecords:  uint64 length | uint32 masked crc of those 8 bytes | payload | uint32 masked crc of the payload,
+// A file is a sequence of TFRecords:  uint64 length | uint32 masked crc of those 8 bytes | payload | uint32 masked crc of the payload,
 // little-endian. A masked crc is the CRC-32C rotated right by 15 bits plus 0xa282ead8, so that the crc of data that holds crcs stays
 // useful. A payload is the protobuf message `Event` (tensorflow/core/util/event.proto), of which we write
 //   1 wall_time: double, 2 step: int64, 3 file_version: string ("brain.Event:2", in the first record only), 5 summary: Summary,

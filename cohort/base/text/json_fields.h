@@ -54,7 +54,7 @@ class JsonFields {
 /// One object of a line of a file; null counts as missing.
 class JsonLine {
  public:
-  /// `where` ("metrics.jsonl:12") stands in front of errors. Both must outlive the object. Error(kBadInput) when `object` is not a
+  /// `where` ("metrics.jsonl:12") is the prefix of errors. Both must outlive the object. Error(kBadInput) when `object` is not a
   /// JSON object.
   JsonLine(const Json& object, const std::string& where);
 

@@ -32,7 +32,7 @@ std::vector<std::string> names_in_folder(const std::string& folder);
 
 /// Pictures with any number of labels each, from a table: --data folder:DIR,labels=FILE.csv.
 struct LabelledPictures {
-  std::vector<std::string> names;  ///< Of the labels.
+  std::vector<std::string> names;  ///< Names of the labels.
   std::vector<PictureFile> files;  ///< In the order of the rows.
   std::vector<uint8_t> has_label;  ///< {files, names}: 0 or 1.
 };

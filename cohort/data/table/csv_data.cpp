@@ -237,7 +237,7 @@ ReadColumns known_columns(const DataSettings& settings, char separator, const Da
     for (const std::string& name : names)
       if (std::find(kept.class_names.begin(), kept.class_names.end(), name) == kept.class_names.end())
         settings.refuse("the model knows no label '", printable(name), "'; it was trained on ", printable(join(kept.class_names, ", ")));
-    names = kept.class_names;  // In their order, wherever they stand in this file.
+    names = kept.class_names;  // In the model's order.
   }
   ReadColumns read{kept.columns, {}, {}, task};
   for (const std::string& name : names) {

@@ -18,14 +18,14 @@ namespace {
 constexpr int kMostWorkers = 1 << 16;
 constexpr double kMostSeconds = 1e12;
 
-/// A text of two sides of one colon, each of which `read` takes.
+/// Splits `value` at its only colon and passes both halves to `read`; false where either fails.
 template <typename Read>
 bool take_halves(const std::string& value, const Read& read) {
   const auto [first, second] = split_once(value, ':');
   return second && second->find(':') == std::string::npos && read(first, *second);
 }
 
-/// Puts `found` into `out`; false where there is none.
+/// Assigns `found` to `out`; false for nullopt.
 template <typename Value, typename Found>
 bool take(Value& out, const std::optional<Found>& found) {
   if (found) out = static_cast<Value>(*found);
