@@ -20,7 +20,7 @@ constexpr double kMostSeconds = 1e12;
 
 /// Splits `value` at its only colon and passes both halves to `read`; false where either fails.
 template <typename Read>
-bool take_halves(const std::string& value, const Read& read) {
+bool parse_halves(const std::string& value, const Read& read) {
   const auto [first, second] = split_once(value, ':');
   return second && second->find(':') == std::string::npos && read(first, *second);
 }
@@ -55,7 +55,7 @@ std::optional<double> rate_in(const std::string& text) {
 }
 
 bool add_slow(VirtualSpec& spec, const std::string& value) {
-  return take_halves(value, [&](const std::string& worker, const std::string& factor) {
+  return parse_halves(value, [&](const std::string& worker, const std::string& factor) {
     const auto index = parse_integer(worker, 0, kMostWorkers - 1);
     const auto number = parse_number(factor, 1, 1e6);
     if (!index || !number) return false;
@@ -76,13 +76,13 @@ constexpr VirtualKey kVirtualKeys[] = {
      [](VirtualSpec& spec, const std::string& value) { return take(spec.workers, parse_integer(value, 1, kMostWorkers)); }},
     {"speed", "even, or lognormal:SIGMA with SIGMA from 0 to 3, as lognormal:0.3",
      [](VirtualSpec& spec, const std::string& value) {
-       return value == "even" || take_halves(value, [&](const std::string& name, const std::string& sigma) {
+       return value == "even" || parse_halves(value, [&](const std::string& name, const std::string& sigma) {
                 return name == "lognormal" && take(spec.speed_sigma, parse_number(sigma, 0, 3));
               });
      }},
     {"link", "LATENCY:RATE, as 1ms:1Gbit (us, ms, s; Kbit, Mbit, Gbit, KB, MB, GB a second)",
      [](VirtualSpec& spec, const std::string& value) {
-       return take_halves(value, [&](const std::string& latency, const std::string& rate) {
+       return parse_halves(value, [&](const std::string& latency, const std::string& rate) {
          return take(spec.latency_seconds, seconds_in(latency, 0)) && take(spec.bytes_per_second, rate_in(rate));
        });
      }},
@@ -94,7 +94,7 @@ constexpr VirtualKey kVirtualKeys[] = {
      [](VirtualSpec& spec, const std::string& value) { return take(spec.compute_seconds, seconds_in(value, 1e-9)); }},
     {"pauses", "EVERY:SECONDS, both above 0, as 10:2: after 10 seconds of work on average a worker stands still for 2",
      [](VirtualSpec& spec, const std::string& value) {
-       return take_halves(value, [&](const std::string& every, const std::string& length) {
+       return parse_halves(value, [&](const std::string& every, const std::string& length) {
          return take(spec.pause_every_seconds, seconds_in(every, 1e-9)) && take(spec.pause_seconds, seconds_in(length, 1e-9));
        });
      }},
