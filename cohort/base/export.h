@@ -1,7 +1,7 @@
 #pragma once
-// What leaves libcohort: nothing else of it can be linked with (CMakeLists.txt compiles with hidden symbols).
+// Symbols that libcohort exports; all others are hidden (CMakeLists.txt).
 
-/// The public face: what cohort/cohort.h and the headers that it includes declare.
+/// The public API: cohort/cohort.h and the headers that it includes.
 #define COHORT_API [[gnu::visibility("default")]]
-/// What the benchmarks of the program `cohort` use beyond that. The program and the library are of one build; no promise to others.
+/// Symbols that the program `cohort` uses beyond the public API. Not stable: both come from one build.
 #define COHORT_PROGRAM_API [[gnu::visibility("default")]]

@@ -1,11 +1,11 @@
 #pragma once
-// Throwing an Error in one line, with its values.
+// Throws an Error whose text is composed of values.
 
 #include <sstream>
 #include <string>
 
 #include "cohort/base/error.h"
-#include "cohort/base/setting_name.h"  // What messages say of settings.
+#include "cohort/base/setting_name.h"  // Error texts name settings.
 
 namespace cohort {
 

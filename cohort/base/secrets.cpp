@@ -75,7 +75,7 @@ std::optional<std::string> unseal(std::string_view key, std::string_view name, s
              (text.empty() || EVP_DecryptUpdate(cipher.get(), bytes_of(text), &count, bytes_of(encrypted), length_of(encrypted)) == 1) &&
              EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_AEAD_SET_TAG, kTagBytes, tag.data()) == 1,
          "decrypt");
-  if (EVP_DecryptFinal_ex(cipher.get(), bytes_of(text) + text.size(), &count) != 1) return {};  // The tag is another.
+  if (EVP_DecryptFinal_ex(cipher.get(), bytes_of(text) + text.size(), &count) != 1) return {};  // The tag does not match.
   return text;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What processes of one job need to talk through others' hands, from OpenSSL's libcrypto: HKDF with SHA-256 (RFC 5869), ChaCha20-Poly1305
-// (RFC 8439) and HMAC-SHA-256 (RFC 2104). Error(kEnvironment) where the library does not do its part. Any thread.
+// Encryption and authentication between the processes of a job, by OpenSSL's libcrypto: HKDF with SHA-256 (RFC 5869), ChaCha20-Poly1305
+// (RFC 8439) and HMAC-SHA-256 (RFC 2104). Error(kEnvironment) where the library fails. Thread-safe.
 
 #include <cstddef>
 #include <optional>
@@ -9,23 +9,22 @@
 
 namespace cohort {
 
-inline constexpr size_t kSealBytes = 12 + 16;  ///< Nonce and tag: what a sealed text is longer than the text.
+inline constexpr size_t kSealBytes = 12 + 16;  ///< Nonce and tag, added to each text.
 
-/// 32 bytes for one `use` of a secret; they tell nothing of the secret or of the key for another use.
+/// A key of 32 bytes for one `use` of a secret, which reveals neither the secret nor the keys of other uses.
 std::string derived_key(std::string_view secret, std::string_view use);
-/// `text` encrypted, so that only holders of `key` (32 bytes) read it and only they could have made it, for this `name`. Another result
-/// each time; a key serves for 2^32 texts, as its nonces are drawn.
+/// Encrypts and authenticates `text` and authenticates `name` with `key` (32 bytes). Nonces are random, so a key serves for 2^32 texts.
 std::string seal(std::string_view key, std::string_view name, std::string_view text);
-/// Nothing where `sealed` was not made by seal() with this key and this name.
+/// Nullopt where `sealed` was not made by seal() with this key and name.
 std::optional<std::string> unseal(std::string_view key, std::string_view name, std::string_view sealed);
-/// 32 bytes that nobody can make, or tell from random ones, without `key`.
+/// The HMAC of `message`, 32 bytes.
 std::string hmac_sha256(std::string_view key, std::string_view message);
 
 /// Two digits a byte.
 std::string hexadecimal(std::string_view bytes);
-/// Takes as long for different texts as for equal ones of one length.
+/// Compares in constant time.
 bool equal_secrets(std::string_view a, std::string_view b);
-/// From the kernel. Error(kEnvironment) where it gives none.
+/// Random bytes from the kernel. Error(kEnvironment) where it has none.
 std::string secret_bytes(size_t count);
 
 }  // namespace cohort

@@ -11,7 +11,7 @@ constinit std::atomic<bool> are_options_here{false};
 
 bool is_in_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_'; }
 
-/// Length of the option that `text` has at `at`: dashes, a small letter, and what belongs to its word. 0: none begins there.
+/// Length of the option that begins at `at`; 0: none.
 size_t length_of_option(std::string_view text, size_t at) {
   if (!text.substr(at).starts_with("--") || (at > 0 && is_in_word(text[at - 1]))) return 0;
   if (at + 2 == text.size() || text[at + 2] < 'a' || text[at + 2] > 'z') return 0;
@@ -19,10 +19,10 @@ size_t length_of_option(std::string_view text, size_t at) {
   return static_cast<size_t>(end - text.begin()) - at;
 }
 
-/// The number of ranks is no member that a program sets: it is the option of whoever starts them.
+/// The number of ranks is an option of the launcher, not a member of Config.
 std::string member_of(std::string_view option) {
   if (option == "--workers") return std::string(option);
-  if (option == "--virtual") return "virtual_time";  // The other is a word of C++.
+  if (option == "--virtual") return "virtual_time";  // `virtual` is a keyword of C++.
   std::string member(option.substr(2));
   std::replace(member.begin(), member.end(), '-', '_');
   return member;

@@ -1,18 +1,17 @@
 #pragma once
-// Settings by the name that the user knows. Whoever types `--global-batch 128` is told of --global-batch; a program that fills
-// Config::global_batch is told of global_batch. In messages they are written as options; docs/adr/0025 says why.
+// Names of settings in messages: --global-batch for users of the command line, global_batch for programs that fill
+// Config::global_batch. The source writes options; docs/adr/0025 says why.
 
 #include <string>
 #include <string_view>
 
 namespace cohort {
 
-/// `text` with each `--name` in it as this process's user knows it: as it stands, or as the member, `name` with underscores. Commands in
-/// back quotes stay what can be typed. For texts of the source alone: what a user wrote goes beside it, as it was written.
+/// `text` with each `--name` unchanged, or replaced by the member of Config (underscores), except in commands in back quotes. For literals
+/// of the source only, not for what a user wrote.
 std::string name_settings(std::string_view text);
 
-/// From here on settings of this process, and of those that it forks, are options (or members, as at first). For the command line, before
-/// anything can fail.
+/// Sets whether messages of this process and its forks name options (default: members). For the command line, before anything can fail.
 void settings_are_options(bool are_options = true);
 
 }  // namespace cohort

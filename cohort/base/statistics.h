@@ -15,8 +15,7 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-/// The value below which `fraction` of the finite `values` lie, 0 for the least, on the line between the nearest two; NaN where none is
-/// finite.
+/// The quantile of the finite `values` by linear interpolation; NaN where none is finite.
 inline double quantile(std::vector<double> values, double fraction) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
@@ -26,13 +25,13 @@ inline double quantile(std::vector<double> values, double fraction) {
   return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-/// A value and its interval.
+/// A value and its confidence interval.
 struct Estimate {
   double value = 0, low = 0, high = 0;
 };
 
-/// Of two that were measured apart: relative deviations are independent, so their logarithms add in squares. An infinite end stays
-/// infinite; an end of 0 is not known and counts as no deviation.
+/// The product of two independent estimates: the logarithms of their relative deviations add in squares. An infinite end stays infinite; an
+/// end of 0 is unknown and counts as no deviation.
 inline Estimate product(const Estimate& a, const Estimate& b) {
   const auto log_ratio = [](double above, double below) { return above > 0 && below > 0 ? std::log(above / below) : 0; };
   const double value = a.value * b.value;

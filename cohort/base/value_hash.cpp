@@ -17,10 +17,6 @@ void ValueHash::add(const void* data, size_t bytes) {
   if (bytes > 0) XXH3_64bits_update(&state_->xxh3, data, bytes);
 }
 
-std::string ValueHash::text() const {
-  char out[17];
-  std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(XXH3_64bits_digest(&state_->xxh3)));
-  return out;
-}
+std::string ValueHash::text() const { return hexadecimal_digits(XXH3_64bits_digest(&state_->xxh3)); }
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
 #pragma once
-// The hash of a sequence of values, to tell whether two things are the same: 64 bits of XXH3, not against an adversary.
+// The 64-bit XXH3 hash of a sequence of values; not cryptographic.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace cohort {
 
-/// Not for several threads at once.
+/// Not thread-safe.
 class ValueHash {
  public:
   ValueHash();
 
   void add(const void* data, size_t bytes);
   void add(int64_t number) { add(&number, sizeof number); }
-  /// With their numbers of elements, so that where one ends and the next begins counts too.
+  /// Adds the number of elements first, so that boundaries between values matter.
   void add(const std::string& text) {
     add(static_cast<int64_t>(text.size()));
     add(text.data(), text.size());

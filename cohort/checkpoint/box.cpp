@@ -16,7 +16,7 @@ std::string box_error(const Box& box, const std::vector<int64_t>& whole_shape) {
     return concat(text(), " has not the ", whole_shape.size(), " dimensions of the tensor");
   }
   for (size_t d = 0; d < whole_shape.size(); ++d) {
-    // Written as a subtraction: begin + shape could overflow.
+    // A subtraction, because begin + shape could overflow.
     if (box.begin[d] < 0 || box.shape[d] < 0 || box.begin[d] > whole_shape[d] || box.shape[d] > whole_shape[d] - box.begin[d]) {
       return concat(text(), " leaves the tensor of shape ", shape_text(whole_shape));
     }
@@ -51,7 +51,7 @@ std::string cover_error(const std::vector<Box>& boxes, const std::vector<int64_t
         return concat("pieces at ", shape_text(order[i]->begin), " and at ", shape_text(order[j]->begin), " overlap");
       }
     }
-    covered += order[i]->num_elements();  // Disjoint so far, hence at most the tensor's size: no overflow.
+    covered += order[i]->num_elements();  // Disjoint, hence at most the tensor's size: no overflow.
   }
   const int64_t expected = checked_num_elements(whole_shape);
   if (covered != expected) return concat("the pieces hold ", covered, " of ", expected, " elements");
@@ -72,7 +72,7 @@ void copy_box(const Box& part, const BoxSource& source, const BoxTarget& target,
     source_step *= source.box.shape[d];
     target_step *= target.box.shape[d];
   }
-  // The innermost dimensions that the part takes whole in both arrays, and one more, are one run.
+  // The innermost dimensions that `part` covers in both arrays, and the next one, form one contiguous run.
   size_t outer = dimensions;
   int64_t run_bytes = element_bytes;
   while (outer > 0) {
@@ -99,11 +99,9 @@ void copy_box(const Box& part, const BoxSource& source, const BoxTarget& target,
   }
 }
 
-// A flat range of a row-major tensor as boxes.
-//
-// Seen as rows of the first dimension, a range is the end of one row, then whole rows, then the beginning of one row (each may be missing).
-// Whole rows are a box; the two others are ranges of a tensor with one dimension less. The end of a row has no such beginning of its own
-// and the other way round, so each dimension but the last adds at most two boxes: 2N - 1 in all.
+// A flat range of a row-major tensor as boxes: along the first dimension it is the end of a row, whole rows, and the beginning of a row
+// (each may be missing). Whole rows are a box; the others are ranges of a tensor with one dimension less, of which only one side recurses.
+// So each dimension but the last adds at most two boxes: 2N - 1 in all.
 
 namespace {
 
@@ -113,7 +111,7 @@ class Decomposition {
     for (size_t d = shape.size(); d-- > 1;) row_elements_[d - 1] = row_elements_[d] * shape[d];
   }
 
-  /// Adds [begin, end), not empty, of the part of the tensor whose first coordinates are index_.
+  /// Adds the non-empty range [begin, end) of the subtensor at index_.
   void add(int64_t begin, int64_t end) {
     if (index_.size() == shape_.size()) return add_rows(0, 1);
     const int64_t row = row_elements_[index_.size()];
@@ -138,7 +136,7 @@ class Decomposition {
     index_.pop_back();
   }
 
-  /// Rows [first, last) of the dimension after index_, whole; a scalar has the one element.
+  /// Adds the whole rows [first, last) of the dimension after index_; a scalar has one element.
   void add_rows(int64_t first, int64_t last) {
     Box box{index_, std::vector<int64_t>(index_.size(), 1)};
     for (size_t d = index_.size(); d < shape_.size(); ++d) {
@@ -150,7 +148,7 @@ class Decomposition {
   }
 
   const std::vector<int64_t>& shape_;
-  std::vector<int64_t> row_elements_;  ///< By dimension: elements of one row of it.
+  std::vector<int64_t> row_elements_;  ///< Elements of a row, by dimension.
   std::vector<int64_t> index_;
 };
 

@@ -1,11 +1,10 @@
-// relative difference = max|a - b| / max(max|a|, tiny), a the reference and tiny the smallest normal double: the norm of the whole tensor,
-// not of each element, because an element near zero is the rest of a cancellation and its own relative error means nothing. Cost: one pass
-// over both tensors in double; tensors that lie in one piece are read where they are mapped.
+// relative difference = max|a - b| / max(max|a|, tiny), a the reference and tiny the smallest normal double: relative to the whole tensor,
+// because the relative error of elements near zero (cancellation) is meaningless. Cost: one pass over both tensors in double; tensors of
+// one piece are read where they are mapped.
 
 #include "cohort/checkpoint/compare.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -13,66 +12,20 @@
 #include <set>
 #include <tuple>
 
-#include "cohort/base/fail.h"
+#include "cohort/base/files/tensor_number.h"
 
 namespace cohort {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// IEEE binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits.
-double half_to_double(uint16_t bits) {
-  const double sign = (bits & 0x8000) ? -1.0 : 1.0;
-  const int exponent = (bits >> 10) & 0x1f;
-  const int fraction = bits & 0x3ff;
-  if (exponent == 0x1f) return fraction ? std::numeric_limits<double>::quiet_NaN() : sign * kInfinity;
-  return exponent == 0 ? sign * std::ldexp(fraction, -24) : sign * std::ldexp(fraction + 1024, exponent - 25);
-}
-
-/// bfloat16 is the upper half of a binary32.
-double bfloat16_to_double(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
-template <typename Stored>
-Stored load(const void* data, int64_t i) {
-  Stored value;  // memcpy: a mapped file of another writer may not be aligned.
-  std::memcpy(&value, static_cast<const std::byte*>(data) + i * static_cast<int64_t>(sizeof value), sizeof value);
-  return value;
-}
-
-double element(DType dtype, const void* data, int64_t i) {
-  switch (dtype) {
-    case DType::kF64:
-      return load<double>(data, i);
-    case DType::kF32:
-      return load<float>(data, i);
-    case DType::kF16:
-      return half_to_double(load<uint16_t>(data, i));
-    case DType::kBF16:
-      return bfloat16_to_double(load<uint16_t>(data, i));
-    case DType::kI64:
-      return static_cast<double>(load<int64_t>(data, i));
-    case DType::kI32:
-      return load<int32_t>(data, i);
-    case DType::kI16:
-      return load<int16_t>(data, i);
-    case DType::kI8:
-      return load<int8_t>(data, i);
-    case DType::kU8:
-    case DType::kBool:
-      return load<uint8_t>(data, i);
-  }
-  fail(ErrorCode::kBadInput, "data type number ", static_cast<int>(dtype), " does not exist");
-}
-
-bool is_float(DType dtype) { return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
-
 double distance(double a, double b) {
-  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;  // Equal infinities: their difference would be NaN.
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;  // Including equal infinities, whose difference is NaN.
   const double difference = std::abs(a - b);
   return std::isnan(difference) ? kInfinity : difference;
 }
 
-/// The tensor in one array: the mapped file itself, or `buffer` filled from its pieces.
+/// The tensor in the mapped file, or in `buffer` filled from its pieces.
 const void* whole(const Checkpoint& checkpoint, const std::string& name, int64_t bytes, std::vector<std::byte>& buffer) {
   if (const void* mapped = checkpoint.contiguous_data(name)) return mapped;
   buffer.resize(static_cast<size_t>(bytes));
@@ -84,7 +37,7 @@ TensorDifference apart(TensorDifference::Kind kind, int64_t num_elements) {
   return {"", kind, num_elements, false, kInfinity, kInfinity, kInfinity};
 }
 
-/// The values that `reference`'s tensor began with, or zeros; null where nothing is known.
+/// Initial values of `reference`'s tensor (zeros if `initial` lacks it); null without `initial`.
 const void* initial_values(const Checkpoint* initial, const Checkpoint& reference, const std::string& name, int64_t bytes,
                            std::vector<std::byte>& buffer) {
   if (initial == nullptr) return nullptr;
@@ -119,12 +72,12 @@ TensorDifference compare_values(DType dtype, const void* reference, const void* 
   result.num_elements = num_elements;
   result.bitwise_equal = num_elements == 0 || std::memcmp(reference, other, static_cast<size_t>(num_elements * dtype_bytes(dtype))) == 0;
   for (int64_t i = 0; i < num_elements; ++i) {
-    const double a = element(dtype, reference, i);
+    const double a = number_of(dtype, reference, i);
     if (std::isfinite(a)) result.max_reference = std::max(result.max_reference, std::abs(a));
-    const double difference = result.bitwise_equal ? 0 : distance(a, element(dtype, other, i));
+    const double difference = result.bitwise_equal ? 0 : distance(a, number_of(dtype, other, i));
     result.max_difference = std::max(result.max_difference, difference);
     if (initial == nullptr) continue;
-    const double update = distance(a, element(dtype, initial, i));
+    const double update = distance(a, number_of(dtype, initial, i));
     result.max_update = std::max(result.max_update, update);
     result.squared_difference += difference * difference;
     result.squared_update += update * update;
@@ -150,7 +103,8 @@ double compare_updates(const Checkpoint& reference, const Checkpoint& initial, c
   const void* const b_began = initial_values(&other_initial, other, name, bytes, buffers[3]);
   double apart = 0;
   for (int64_t i = 0; i < elements; ++i)
-    apart = std::max(apart, distance(element(dtype, a, i) - element(dtype, a_began, i), element(dtype, b, i) - element(dtype, b_began, i)));
+    apart = std::max(
+        apart, distance(number_of(dtype, a, i) - number_of(dtype, a_began, i), number_of(dtype, b, i) - number_of(dtype, b_began, i)));
   return apart;
 }
 

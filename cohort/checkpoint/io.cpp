@@ -52,7 +52,7 @@ int CheckpointIo::list(const std::string& folder, std::vector<std::string>* name
   while (const dirent* entry = ::readdir(stream)) {
     const std::string name = entry->d_name;
     if (name != "." && name != "..") names->push_back(name);
-    errno = 0;  // Only errno tells the end of the folder from a failure.
+    errno = 0;  // Only errno distinguishes the end of the folder from a failure.
   }
   const int reason = errno;
   ::closedir(stream);
@@ -69,16 +69,9 @@ CheckpointIo& posix_io() {
 namespace checked {
 namespace {
 
-template <typename Call>
-auto retried(const Call& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
-
 [[noreturn]] void give_up(const std::string& action, const std::string& path) { fail_errno(ErrorCode::kFailed, action, path, errno); }
 
-/// Closes what is still open when an error passes by; a wanted close is close_file's.
+/// Closes the descriptor on errors; now() closes it with error handling.
 struct Closing {
   CheckpointIo& io;
   int descriptor;
@@ -86,7 +79,7 @@ struct Closing {
     if (descriptor >= 0) io.close(descriptor);
   }
   void now(const std::string& path) {
-    // After EINTR Linux has closed the descriptor; trying again could close a stranger's.
+    // After EINTR Linux has closed the descriptor; a retry could close another one.
     if (io.close(std::exchange(descriptor, -1)) < 0 && errno != EINTR) give_up("close", path);
   }
 };
@@ -103,7 +96,7 @@ void make_folders(CheckpointIo& io, const std::string& path, bool makes_above) {
     const std::string parent = parent_folder(path);
     if (errno != ENOENT || parent == path || !makes_above) give_up("make folder", path);
     make_folders(io, parent);
-    // Made by somebody else in between: who comes second confirms the name as well.
+    // Another process may have created it in between; both make the name durable.
     if (retried([&] { return io.make_folder(path); }) < 0 && errno != EEXIST) give_up("make folder", path);
   }
   sync_folder(io, parent_folder(path));

@@ -1,6 +1,5 @@
 #pragma once
-// The system calls by which a checkpoint is written, behind one class, so that tests can record them, stop between any two of them and make
-// any of them fail. The class itself is the real thing; tests derive from it.
+// The system calls that write a checkpoint as virtual functions, so that tests can record them, stop between any two, or make any fail.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +15,7 @@ namespace cohort {
 struct FileStatus {
   bool is_folder = false;
   int64_t bytes = 0;
-  int64_t modified_seconds = 0;  ///< By the clock of the file system: compare only with other files of it.
+  int64_t modified_seconds = 0;  ///< By the file system's clock: comparable only within it.
 };
 
 /// Each call is one system call: -1 and errno on failure, no retries. Thread-safe as the calls are.
@@ -32,23 +31,22 @@ class CheckpointIo {
   virtual int make_folder(const std::string& path);
   virtual int unlink(const std::string& path);
   virtual int remove_folder(const std::string& path);
-  virtual int status(const std::string& path, FileStatus* status);               ///< Of the name itself, not of what a symlink points to.
+  virtual int status(const std::string& path, FileStatus* status);               ///< Does not follow symbolic links.
   virtual int list(const std::string& folder, std::vector<std::string>* names);  ///< Sorted, without "." and "..".
 };
 
 /// The real file system.
 CheckpointIo& posix_io();
 
-/// How many calls that write, sync, rename or remove have ended in this process: whether a save gets on. Any thread.
+/// Number of completed calls that write, sync, rename or remove in this process, as a sign of progress. Thread-safe.
 int64_t num_file_calls();
 
-// The same with retries on EINTR; Error(kFailed) naming action, path and cause otherwise.
+// The same calls with retries on EINTR; Error(kFailed) with action, path and cause on failure.
 namespace checked {
 
 void make_folder(CheckpointIo& io, const std::string& path);
 void rename(CheckpointIo& io, const std::string& from, const std::string& to);
-/// Makes `path` and (`makes_above`) every folder above it that is missing, and each of their names durable: a checkpoint in a folder whose
-/// own name a crash may take is none.
+/// Durably creates `path` and (with `makes_above`) all missing folders above it.
 void make_folders(CheckpointIo& io, const std::string& path, bool makes_above = true);
 /// False where `from` does not exist.
 bool rename_if_exists(CheckpointIo& io, const std::string& from, const std::string& to);
@@ -59,7 +57,7 @@ std::vector<std::string> list(CheckpointIo& io, const std::string& folder);
 void sync_folder(CheckpointIo& io, const std::string& folder);
 /// Creates `path`, lets `fill` write it, fsyncs, closes.
 void write_file(CheckpointIo& io, const std::string& path, const std::function<void(const ByteSink&)>& fill);
-/// Removes a folder of files, `first` before all others. What is gone already is no error.
+/// Removes a folder of files, beginning with `first`. Missing files are ignored.
 void remove_tree(CheckpointIo& io, const std::string& folder, const std::string& first = "");
 
 }  // namespace checked

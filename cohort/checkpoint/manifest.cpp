@@ -1,20 +1,19 @@
-// Makes and reads manifest.json, in three stages:
+// Writes and reads manifest.json, in three stages:
 //   1. The last 29 bytes are ,"xxh64":"<16 hex digits>"} and a line feed. The digits are the XXH64 (seed 0) of all bytes before them, so a
-//   damaged
-//      manifest is refused before a parser sees it.
-//   2. The text is one JSON object, parsed with bounded depth and no key twice; every member's type and range is checked.
+//      damaged manifest is refused before it is parsed.
+//   2. The text is one JSON object, parsed with bounded depth and without duplicate keys; every member's type and range is checked.
 //   3. index_tensors: the pieces of each tensor agree and hold every element exactly once.
-// Tensors and files are arrays, not objects keyed by name: Json keeps the order of keys, and for that its look-up is linear.
+// Tensors and files are arrays, not objects keyed by name, because look-up in Json is linear.
 
 #include "cohort/checkpoint/manifest.h"
 
 #include <charconv>
-#include <cstdio>
 #include <set>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/checkpoint/names.h"
 
 #define XXH_INLINE_ALL
@@ -64,7 +63,7 @@ std::vector<ShardInfo> parse_files(const JsonFields& fields, const std::string& 
     shard.file = file.text("name");
     shard.bytes = file.natural("bytes");
     shard.checksum = checksum_from_text(file.text("xxh64"), where);
-    (*positions)[shard.file] = shards.size();  // A name that comes twice is index_tensors' to refuse.
+    (*positions)[shard.file] = shards.size();  // index_tensors() refuses duplicate names.
     shards.push_back(std::move(shard));
   }
   return shards;
@@ -89,11 +88,7 @@ void parse_tensor(const Json& item, const std::string& path, const std::map<std:
 
 }  // namespace
 
-std::string checksum_text(uint64_t checksum) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(checksum));
-  return text;
-}
+std::string checksum_text(uint64_t checksum) { return hexadecimal_digits(checksum); }
 
 uint64_t checksum_from_text(const std::string& text, const std::string& where) {
   uint64_t checksum = 0;
@@ -193,7 +188,7 @@ std::string manifest_text(const Manifest& manifest, const TensorIndex& index) {
   } catch (const nlohmann::json::exception& error) {
     fail(ErrorCode::kBadInput, "the checkpoint's state or a tensor's name is not UTF-8: ", error.what());
   }
-  text.pop_back();  // The closing brace; the trailer brings it back.
+  text.pop_back();  // The closing brace, which the trailer adds.
   text += trailer(text);
   if (text.size() > kMaxManifestBytes)
     fail(ErrorCode::kBadInput, "the manifest would have ", text.size(), " bytes, at most ", kMaxManifestBytes, " can be read back");

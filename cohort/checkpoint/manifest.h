@@ -1,5 +1,5 @@
 #pragma once
-// manifest.json: what a checkpoint consists of. Text of the format: docs/formats/checkpoint.md.
+// manifest.json: the content of a checkpoint. Format: docs/formats/checkpoint.md.
 
 #include <cstdint>
 #include <map>
@@ -15,7 +15,7 @@ namespace cohort {
 
 inline constexpr size_t kMaxManifestBytes = size_t{64} << 20;
 inline constexpr size_t kMaxFiles = 65'536;
-inline constexpr size_t kMaxPieces = 1'000'000;  ///< Of one file and of one tensor.
+inline constexpr size_t kMaxPieces = 1'000'000;  ///< Per file and per tensor.
 inline constexpr size_t kMaxDimensions = 64;
 
 struct Manifest {
@@ -24,7 +24,7 @@ struct Manifest {
   std::vector<ShardInfo> shards;
 };
 
-/// A tensor with all its pieces; `shard` and `piece` are positions in Manifest::shards and in its pieces.
+/// A tensor with all its pieces; `shard` and `piece` are indices into Manifest::shards and its pieces.
 struct TensorRecord {
   struct Place {
     size_t shard, piece;
@@ -32,7 +32,7 @@ struct TensorRecord {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
   std::vector<Box> boxes;
-  std::vector<Place> places;  ///< One for each box.
+  std::vector<Place> places;  ///< One per box.
 };
 using TensorIndex = std::map<std::string, TensorRecord>;
 
@@ -40,13 +40,13 @@ using TensorIndex = std::map<std::string, TensorRecord>;
 std::string checksum_text(uint64_t checksum);
 uint64_t checksum_from_text(const std::string& text, const std::string& where);
 
-/// Checks that the pieces of each tensor agree in dtype and shape and hold every element exactly once, that no file comes twice and that
-/// every file name stays in its folder. Error(kBadInput) beginning with `where`.
+/// Checks that the pieces of each tensor agree in dtype and shape and hold every element exactly once, and that file names are unique and
+/// valid. Error(kBadInput) beginning with `where`.
 TensorIndex index_tensors(const std::vector<ShardInfo>& shards, const std::string& where);
 
-/// The file's content, its own checksum last. `index` is that of manifest.shards.
+/// The file's content with its checksum. `index`: that of manifest.shards.
 std::string manifest_text(const Manifest& manifest, const TensorIndex& index);
-/// Error(kBadInput) naming `path`, the place and what was expected. The result has passed index_tensors, which is returned in `index`.
+/// Error(kBadInput) naming `path`, the place and what was expected. `index` receives index_tensors() of the result.
 Manifest parse_manifest(std::string_view text, const std::string& path, TensorIndex* index);
 
 }  // namespace cohort

@@ -14,7 +14,7 @@
 namespace cohort {
 namespace {
 
-/// By name: another program that writes the same tensors in another order leaves it as it is.
+/// In the order of names, independent of the order in the file.
 std::string checksum_of(const std::vector<TensorView>& tensors) {
   std::vector<const TensorView*> by_name;
   for (const TensorView& tensor : tensors) by_name.push_back(&tensor);
@@ -57,7 +57,7 @@ int64_t write_model_file(const std::string& out, const std::vector<TensorView>& 
   const std::map<std::string, std::string> all = with_checksums(tensors, metadata);
   CheckpointIo& io = posix_io();
   const std::string temporary = temporary_name(out);
-  remove_leftover_files(parent_folder(out), out.substr(out.rfind('/') + 1));  // Of a process that was killed while it wrote.
+  remove_leftover_files(parent_folder(out), out.substr(out.rfind('/') + 1));  // Of killed writers.
   WrittenFile written;
   try {
     checked::write_file(io, temporary, [&](const ByteSink& sink) { written = write_safetensors(sink, out, tensors, all); });

@@ -52,7 +52,7 @@ std::optional<CheckpointName> parse_checkpoint_folder_name(const std::string& te
     name.nonce = rest.substr(5);
     if (!valid_nonce(name.nonce)) return std::nullopt;
   }
-  // One step has one name: no sign, no other number of zeros.
+  // Names are canonical: no sign, no other number of zeros.
   if (name.step < 0 || checkpoint_folder_name(name) != text) return std::nullopt;
   return name;
 }
@@ -81,7 +81,7 @@ std::string read_pointer(const std::string& path) {
     const std::string name(trim(read_small_file(path, kMaxPointerBytes)));
     const auto parsed = parse_checkpoint_folder_name(name);
     return parsed && parsed->kind == CheckpointName::Kind::kFinal ? name : "";
-  } catch (const Error&) {  // A folder, or nothing.
+  } catch (const Error&) {  // A folder, or missing.
     return "";
   }
 }
@@ -101,7 +101,7 @@ bool holds_checkpoint(const std::string& folder) {
     const int reason = errno;
     FileStatus is_there;
     if (reason == ENOENT && posix_io().status(folder, &is_there) < 0) return false;
-    fail_errno(ErrorCode::kBadInput, "list folder", folder, reason);  // Also a link to a disk that is not mounted.
+    fail_errno(ErrorCode::kBadInput, "list folder", folder, reason);  // Also for a link to an unmounted disk.
   }
   return std::any_of(names.begin(), names.end(), [&](const std::string& text) {
     const auto name = parse_checkpoint_folder_name(text);

@@ -1,10 +1,11 @@
 // Divided parameters in checkpoints.
 //
-// A checkpoint knows whole tensors only, so what a rank holds of a divided parameter is written as boxes of the whole one: (1) elements
-// [begin, begin + count) of the part are boxes of the part (box.h), each contiguous in memory; (2) each is cut at the bounds of the
-// ranges, which makes it boxes of the whole tensor. A cut box is still contiguous where only one row of every dimension before the divided
-// one is in it, which is so for dimension 0 and for a single range; otherwise its rows are gathered. Reading goes the same way back.
-// Cost: a copy of the elements that are not contiguous; boxes: at most (2N - 1) times the ranges for N dimensions.
+// A checkpoint stores whole tensors, so a rank's part of a divided parameter is written as boxes of the whole one: (1) elements [begin,
+// begin
+// + count) of the part are boxes of the part (box.h), each contiguous in memory; (2) each is split at the bounds of the ranges into boxes
+// of the whole tensor. A split box is still contiguous if it has one row of every dimension before the divided one (always for dimension 0
+// or a single range); otherwise its rows are gathered. Reading is the reverse. Cost: a copy of non-contiguous elements; at most (2N - 1)
+// boxes per range for N dimensions.
 #include "cohort/checkpoint/parameter_shard.h"
 
 #include <algorithm>
@@ -16,19 +17,19 @@
 namespace cohort {
 namespace {
 
-/// A box of the whole tensor and where it lies in the part.
+/// A box of the whole tensor, and its position in the part.
 struct DividedBox {
   Box whole;
   Box local;             ///< The same elements, in the part's indices.
-  Box around;            ///< The box of the part, contiguous in memory, out of which `local` was cut.
-  int64_t around_begin;  ///< Elements of the flat range in front of `around`.
+  Box around;            ///< The contiguous box of the part that contains `local`.
+  int64_t around_begin;  ///< Offset of `around` in the flat range, in elements.
 
   /// Whether the elements follow each other in memory.
   bool is_contiguous(int dim) const {
     const auto before = around.shape.begin() + dim;
     return local.shape == around.shape || std::all_of(around.shape.begin(), before, [](int64_t size) { return size == 1; });
   }
-  /// Elements of the flat range in front of `local`, where it is contiguous.
+  /// Offset of a contiguous `local` in the flat range, in elements.
   int64_t begin(int dim) const {
     int64_t row_elements = 1;
     for (size_t d = static_cast<size_t>(dim) + 1; d < local.shape.size(); ++d) row_elements *= local.shape[d];
@@ -53,7 +54,7 @@ void check_shard(const ParameterShard& shard, const std::string& name) {
   }
 }
 
-/// Elements [begin, begin + count) of the part, in their order but for boxes cut out of one.
+/// The boxes of elements [begin, begin + count) of the part.
 std::vector<DividedBox> divided_boxes(const ParameterShard& shard, int64_t begin, int64_t count, const std::string& name) {
   check_shard(shard, name);
   const std::vector<int64_t> local_shape = shard.local_shape();

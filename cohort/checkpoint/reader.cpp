@@ -1,6 +1,6 @@
-// Opens a checkpoint: manifest (bounded, its own checksum), then every shard mapped, its length and, when asked, its XXH64 compared, and
-// each entry's dtype and shape compared with the manifest. A shard that is missing, swapped, truncated or damaged makes the whole
-// checkpoint invalid. Cost: O(manifest) without data verification, one pass over all bytes with it.
+// Opens a checkpoint: reads the manifest (bounded, with checksum), maps every shard, compares its length and, on request, its XXH64, and
+// each entry's dtype and shape with the manifest. A missing, swapped, truncated or damaged shard invalidates the checkpoint. Cost:
+// O(manifest), with data verification one pass over all bytes.
 
 #include <exception>
 #include <utility>
@@ -36,7 +36,7 @@ struct Checkpoint::State {
 
 namespace {
 
-/// The folder's own name, when it is one of ours, must not lie about the step: a renamed folder would change the order of the checkpoints.
+/// A renamed folder would change the order of the checkpoints, so the step in its name must match.
 void check_step(const std::string& path, int64_t step) {
   std::string trimmed = path;
   while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();
@@ -90,7 +90,7 @@ std::optional<Checkpoint> Checkpoint::open_latest(const std::string& folder, std
   const auto opened = [&](const std::string& name) -> std::optional<Checkpoint> {
     try {
       return open(folder + "/" + name);
-    } catch (const std::exception& error) {  // Out of memory too: a checkpoint that cannot be read here is not usable here.
+    } catch (const std::exception& error) {  // Including out of memory.
       if (skipped) skipped->push_back(error.what());
     }
     return std::nullopt;
@@ -100,7 +100,7 @@ std::optional<Checkpoint> Checkpoint::open_latest(const std::string& folder, std
     newest = opened(name);
     if (newest) break;
   }
-  // A copy that follows links makes folders of pointers: they may be the only whole ones.
+  // Copying with symbolic links followed turns pointers into folders, which may be the only valid checkpoints.
   for (const char* const copy : {kLatestName, kBestName}) {
     const std::string path = folder + "/" + copy;
     FileStatus status;
@@ -132,7 +132,7 @@ void Checkpoint::read(const std::string& tensor, const std::vector<int64_t>& beg
   if (const std::string error = box_error(wanted, record.shape); !error.empty()) {
     fail(ErrorCode::kBadInput, state_->path, ": tensor ", quote_text(tensor), ": ", error);
   }
-  // The pieces hold every element exactly once (checked when the manifest was read), so what they share with the box fills it.
+  // The pieces hold every element exactly once (index_tensors), so their intersections fill the box.
   for (size_t i = 0; i < record.boxes.size(); ++i) {
     if (const auto common = intersection(wanted, record.boxes[i])) {
       copy_box(*common, {state_->data(record.places[i]), record.boxes[i]}, {destination, wanted}, dtype_bytes(record.dtype));

@@ -1,3 +1,13 @@
+// Removal after a commit. A checkpoint is first renamed to step-N.old.<nonce>, so that a name without suffix is always complete, and its
+// manifest is removed first, so that a partially removed one is never taken for a checkpoint.
+//
+// Kept: the committed step S; later steps (a job that went back to S does not own them); the newest keep - 1 structurally valid ones below
+// S and all in between; the best one. Removed: all other older ones; every .old whose step has a valid final folder or is older than those
+// kept. An .old without final folder is the only copy of its step, left by a crash between two renames, and is kept.
+//
+// Temporary folders are removed if their writer is certainly dead (by nonce or writer.json; process_identity.h) or, where that is unknown
+// (another host), unchanged for an hour before this commit.
+
 #include "cohort/checkpoint/retention.h"
 
 #include <unistd.h>
@@ -19,19 +29,6 @@
 #include "cohort/checkpoint/names.h"
 
 namespace cohort {
-
-// Removal after a commit. Nothing is removed under its own name: a checkpoint is first renamed to step-N.old.<nonce>, so that a name
-// without suffix is complete at every instant, and loses its manifest first, so that a half-removed one cannot be taken for a checkpoint.
-//
-// Kept: the checkpoint just committed (step S); all of later steps (a job that went back to S does not own them); below S the newest keep -
-// 1 that are structurally valid, and whatever lies between; the best one. Removed: all other older ones; every .old whose step has a whole
-// final folder or is older than the kept. A .old without a final folder is left: a crash between two renames made it, and it is the only
-// copy of its step.
-//
-// Temporary folders of this or other jobs go when their writer is certainly dead (its nonce, or writer.json; process_identity.h), or, where
-// that cannot be known (another host, no writer.json), when nothing in them changed in the hour before this commit. A living writer is
-// never disturbed.
-
 namespace {
 
 using Kind = CheckpointName::Kind;
@@ -45,7 +42,7 @@ bool structurally_valid(const std::string& path) {
   }
 }
 
-/// The newest change of a folder or of a file in it.
+/// Time of the newest change of a folder or of a file in it.
 int64_t last_change(CheckpointIo& io, const std::string& folder) {
   FileStatus status;
   if (!checked::status(io, folder, &status)) return 0;
@@ -59,7 +56,7 @@ int64_t last_change(CheckpointIo& io, const std::string& folder) {
 bool writer_is_dead(CheckpointIo& io, const std::string& temporary, const std::string& nonce, int64_t committed_seconds) {
   constexpr size_t kMaxWriterBytes = 4096;
   FileStatus ignored;
-  // writer.json names the process in full; the nonce, 16 bits of whose host are hashed, counts only where that is gone.
+  // writer.json identifies the process exactly; the nonce, with 16 hashed bits for the host, is used only without it.
   const bool is_named = checked::status(io, temporary + "/" + kWriterName, &ignored);
   const ProcessState state =
       is_named ? process_state(read_small_file(temporary + "/" + kWriterName, kMaxWriterBytes)) : state_of_nonce(nonce);
@@ -95,9 +92,9 @@ std::string set_aside(CheckpointIo& io, const std::string& folder, int64_t step,
   const std::string aside = folder + "/" + checkpoint_folder_name({Kind::kAside, step, nonce});
   FileStatus status;
   if (!checked::status(io, current, &status)) return {};
-  // From an earlier attempt; its step has a final folder, so it is superseded.
+  // Left by an earlier attempt; its step has a final folder, so it is superseded.
   if (checked::status(io, aside, &status)) {
-    checked::sync_folder(io, folder);  // What superseded it may not be durable yet.
+    checked::sync_folder(io, folder);  // Its successor may not be durable yet.
     checked::remove_tree(io, aside, kManifestName);
   }
   return checked::rename_if_exists(io, current, aside) ? aside : "";
@@ -105,7 +102,7 @@ std::string set_aside(CheckpointIo& io, const std::string& folder, int64_t step,
 
 void remove_unfinished(CheckpointIo& io, const std::string& folder) {
   std::vector<std::string> names;
-  if (io.list(folder, &names) < 0) return;  // There is none yet.
+  if (io.list(folder, &names) < 0) return;  // Not created yet.
   for (const std::string& text : names) {
     const auto name = parse_checkpoint_folder_name(text);
     const std::string path = folder + "/" + text;
@@ -161,7 +158,7 @@ std::vector<std::string> remove_superseded(CheckpointIo& io, const std::string& 
       if (name.kind == Kind::kTemporary && writer_is_dead(io, path, name.nonce, manifest.modified_seconds)) doomed.push_back(path);
     });
   }
-  // The new names must be durable before the content goes, else a half-removed checkpoint could come back under its final name.
+  // The new names must be durable before the content is removed, or a partial checkpoint could reappear under its final name.
   const size_t failures_before = failures.size();
   if (renamed) attempt([&] { checked::sync_folder(io, folder); });
   if (failures.size() != failures_before) return failures;
@@ -182,8 +179,8 @@ namespace fs = std::filesystem;
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-/// Those of a folder, newest first. A superseded one that is on its way out (.old) is none; one whose step has no other, and that is newer
-/// than all others, was left by a kill in the middle of a replacement.
+/// Paths of the checkpoints of a folder, newest first, without superseded ones (.old). An .old that is newer than all final ones was left
+/// by a kill during a replacement and is included.
 std::vector<std::string> list_standing(const std::string& folder) {
   std::vector<std::string> standing;
   bool has_final = false;
@@ -197,15 +194,14 @@ std::vector<std::string> list_standing(const std::string& folder) {
 
 int64_t step_of(const std::string& folder) { return parse_checkpoint_folder_name(fs::path(folder).filename().string())->step; }
 
-/// Of those that are whole in structure.
+/// The steps of `folders` as text.
 std::string steps_there(const std::vector<std::string>& folders) {
   std::vector<std::string> steps;
   for (const std::string& folder : folders) steps.push_back(std::to_string(step_of(folder)));
   return join(steps, ", ");
 }
 
-/// For a RUN/checkpoints/latest that does not say which is the newest: the newest of all beside it. "" where there is none, or `path` is
-/// another.
+/// For an invalid RUN/checkpoints/latest the newest checkpoint beside it; "" if there is none, or for other paths.
 std::string newest_beside(const std::string& path, const std::string& why) {
   if (fs::path(path + "/").parent_path().filename() != kLatestName) return "";
   const std::vector<std::string> beside = list_standing(parent_folder(path));
@@ -214,13 +210,13 @@ std::string newest_beside(const std::string& path, const std::string& why) {
   return beside.front();
 }
 
-/// Whether `path` is a step folder or names one, and is not a folder that holds some.
+/// Whether `path` is or names a single step folder, not a folder of several.
 bool is_one_checkpoint(const std::string& path, const std::vector<std::string>& found) {
   std::error_code ignored;
   return found.size() == 1 && (fs::equivalent(path, found.front(), ignored) || fs::is_regular_file(path, ignored));
 }
 
-/// The folder that is meant, which was there a moment ago.
+/// The chosen one of the folders `found`.
 std::string choose(const std::string& path, const std::string& which, const std::vector<std::string>& found) {
   const bool is_one = is_one_checkpoint(path, found);
   if (is_one && which != "latest")
@@ -231,7 +227,7 @@ std::string choose(const std::string& path, const std::string& which, const std:
   if (which == kBestName) {
     const std::string best = folder + "/" + kBestName, target = read_pointer(best);
     if (!target.empty()) return folder + "/" + target;
-    if (exists(best + "/" + kManifestName)) return best;  // A copy that followed a symbolic link.
+    if (exists(best + "/" + kManifestName)) return best;  // A copy of a symbolic link's target.
     fail(ErrorCode::kBadInput, name_settings("--checkpoint best: "), folder,
          " has no 'best': none of its checkpoints was evaluated; there are steps ", steps_there(found));
   }
@@ -245,7 +241,7 @@ std::string choose(const std::string& path, const std::string& which, const std:
        "; there are steps ", steps_there(found));
 }
 
-/// ", the newest that is whole", for who meets one that is not.
+/// Names the newest valid checkpoint other than `damaged`.
 std::string advice(const std::vector<std::string>& found, const std::string& damaged) {
   for (const std::string& folder : found) {
     if (folder == damaged) continue;
@@ -264,11 +260,11 @@ std::vector<std::string> find_checkpoints(const std::string& path) {
   const std::string target = read_pointer(path);
   const std::string place = target.empty() ? path : (fs::path(path).parent_path() / target).string();
   const bool is_one = exists(place + "/" + kManifestName);
-  if (is_one && target.empty())  // Others may have come since it was copied.
+  if (is_one && target.empty())  // There may be newer ones than the copy.
     if (const std::string newest = newest_beside(path, " is a folder, the copy of what was the newest once"); !newest.empty())
       return {newest};
   if (is_one) return {place};
-  if (read_pointer(path) != target) return find_checkpoints(path);  // `latest` moves on.
+  if (read_pointer(path) != target) return find_checkpoints(path);  // `latest` has changed meanwhile.
   if (parse_checkpoint_folder_name(target)) {
     if (const std::string newest = newest_beside(path, concat(" names ", target, ", which is not there")); !newest.empty()) return {newest};
     fail(ErrorCode::kBadInput, path, " names ", target, ", which is not there; give a step folder beside it");
@@ -287,7 +283,7 @@ std::vector<std::string> find_checkpoints(const std::string& path) {
 }
 
 Checkpoint open_chosen(const std::string& path, const std::string& which) {
-  constexpr int kTries = 100;  // A living run removes old ones.
+  constexpr int kTries = 100;  // A running training removes old ones.
   for (int tries = 1;; ++tries) {
     const std::vector<std::string> found = find_checkpoints(path);
     const std::string folder = choose(path, which, found);

@@ -30,7 +30,7 @@ int64_t total_bytes(const Checkpoint& checkpoint) {
   return bytes;
 }
 
-/// Long strings, long arrays and deep values cut to what a person reads.
+/// Abbreviates long strings, long arrays and deep values.
 Json summary(const Json& value, int depth = 0) {
   constexpr size_t kMaxItems = 16, kMaxText = 200;
   constexpr int kMaxDepth = 6;
@@ -71,7 +71,7 @@ void describe(const Checkpoint& checkpoint, Json& out) {
   }
 }
 
-/// {"path", "step", ..., "ok"}; `checkpoint` receives what was opened.
+/// {"path", "step", ..., "ok"}; `checkpoint` receives the opened one.
 Json inspect(const std::string& path, bool verify_data, std::optional<Checkpoint>* checkpoint) {
   Json line = {{"path", path}};
   try {
@@ -88,8 +88,8 @@ Json inspect(const std::string& path, bool verify_data, std::optional<Checkpoint
   return line;
 }
 
-/// inspect() of one after the other, newest first, until `look` is true. A living run removes old ones: what is gone when it is read was
-/// none of them, and where all are gone there are newer ones.
+/// Calls inspect() on each checkpoint, newest first, until `look` returns true. A running training removes old ones: removed ones are
+/// skipped, and if all are gone the list is read again.
 void inspect_each(const std::string& path, bool verify_data,
                   const std::function<bool(const Json& line, std::optional<Checkpoint>&)>& look) {
   constexpr int kMostLists = 100;
@@ -119,12 +119,12 @@ Checkpoint open_newest(const std::string& path) {
   return std::move(*newest);
 }
 
-/// Names of state.aliases may be written with or without "model/".
+/// Names in state.aliases may have the prefix "model/" or not.
 std::string without_prefix(const std::string& name) {
   return name.rfind(kModelPrefix, 0) == 0 ? name.substr(std::char_traits<char>::length(kModelPrefix)) : name;
 }
 
-/// The model's tensors under their own names. Those of several pieces are joined in `buffers`, the others point into the mapped files.
+/// The model's tensors by name. Those of several pieces are copied to `buffers`, others point into the mapped files.
 std::vector<TensorView> model_tensors(const Checkpoint& checkpoint, std::vector<std::vector<std::byte>>& buffers) {
   std::vector<TensorView> views;
   for (const std::string& name : checkpoint.tensor_names()) {

@@ -1,18 +1,18 @@
 // Writes a checkpoint so that a crash of the process or the machine between any two system calls leaves a loadable one.
 //
-//   begin        0. the folder itself and those above it where they are missing, fsync of the parent of each
-//                1. mkdir step-N.tmp.<nonce>      2. writer.json: who writes
+//   begin        0. create the folder and missing ones above it, fsync the parent of each
+//                1. mkdir step-N.tmp.<nonce>      2. writer.json
 //   write_shard  3. write rank-R.safetensors, fsync; length and XXH64 go to the manifest
-//   commit       4. every shard is there with its length    5. manifest.json, fsync    6. remove writer.json, fsync the folder
+//   commit       4. check all shards and their lengths      5. manifest.json, fsync    6. remove writer.json, fsync the folder
 //                7. an existing step-N is renamed to step-N.old.<nonce>   8. rename to step-N   9. fsync the parent: from here on it is
 //                durable
 //               10. latest.tmp.<nonce> with the name step-N, fsync, rename to latest, fsync the parent; likewise best, where another step
 //                   is the best now
 //               11. removals (retention.cpp)
 //
-// Why the order: a name must not become durable before its content (3, 5, 6 before 8); nothing old may go before the new is durable (9
-// before 10, 11). Between 7 and 8 step-N is missing and step-N.old holds it; readers try that too. The order is tested by replaying every
-// prefix of the calls, with lost, torn and reordered effects (crash_test.cpp). Protocol: docs/formats/checkpoint.md.
+// Why the order: a name must not become durable before its content (3, 5, 6 before 8), and nothing old may be removed before the new one is
+// durable (9 before 10, 11). Between 7 and 8 step-N.old holds the missing step-N; readers try it too. crash_test.cpp replays every prefix
+// of the calls with lost, torn and reordered effects. Protocol: docs/formats/checkpoint.md.
 
 #include <exception>
 #include <map>
@@ -36,7 +36,7 @@ namespace {
 
 using Kind = CheckpointName::Kind;
 
-/// Names inside a file must differ, so the second piece of a tensor in one file gets another name.
+/// A unique name for a further piece of a tensor in one file.
 std::string free_entry_name(const std::string& tensor, const std::set<std::string>& taken) {
   std::string name = tensor;
   for (int i = 1; taken.count(name) != 0; ++i) name = tensor + "#" + std::to_string(i);
@@ -56,7 +56,7 @@ CheckpointWriter::CheckpointWriter(std::string folder, int64_t step, std::string
 
 void CheckpointWriter::begin(bool makes_above) {
   checked::make_folders(*io_, folder_, makes_above);
-  checked::remove_tree(*io_, temporary_, kManifestName);  // Of an attempt of this job that failed.
+  checked::remove_tree(*io_, temporary_, kManifestName);  // Left by a failed attempt of this job.
   checked::make_folder(*io_, temporary_);
   const std::string text = describe_this_process();
   checked::write_file(*io_, temporary_ + "/" + kWriterName, [&](const ByteSink& sink) { sink(text.data(), text.size()); });
@@ -67,7 +67,7 @@ ShardInfo CheckpointWriter::write_shard(int rank, const std::vector<TensorPiece>
   shard.file = shard_name(rank);
   const std::string path = temporary_ + "/" + shard.file;
   std::vector<TensorView> views;
-  // Every tensor's own name is taken before names are made, so that a tensor called "a#1" keeps its name beside the second piece of "a".
+  // Reserve all tensor names first: a tensor "a#1" keeps its name beside the second piece of "a".
   std::set<std::string> taken, seen;
   for (const TensorPiece& piece : pieces) taken.insert(piece.view.name);
   for (const TensorPiece& piece : pieces) {
@@ -105,7 +105,7 @@ void CheckpointWriter::write_manifest(const std::vector<ShardInfo>& shards, cons
 
 /// Steps 7 to 9.
 void CheckpointWriter::publish() {
-  // Another job may bring its own step-N between our two renames; the next try moves that aside as well.
+  // Another job may publish its own step-N between our two renames; the next attempt moves that aside as well.
   constexpr int kTries = 5;
   for (int i = 1;; ++i) {
     const std::string aside = set_aside(*io_, folder_, step_, nonce_);
@@ -115,7 +115,7 @@ void CheckpointWriter::publish() {
     } catch (const Error&) {
       FileStatus status;
       if (i < kTries && checked::status(*io_, final_, &status)) continue;
-      // Give the step its old content back; if that fails too, readers still find it under .old.
+      // Restore the old step-N; if that fails too, readers still find it under .old.
       if (!aside.empty()) io_->rename(aside, final_);
       throw;
     }
@@ -126,15 +126,15 @@ void CheckpointWriter::publish() {
 void CheckpointWriter::point(const char* name, int64_t step) {
   const std::string pointer = folder_ + "/" + name, next = pointer + ".tmp." + nonce_;
   const std::string line = checkpoint_folder_name({Kind::kFinal, step, ""}) + "\n";
-  checked::unlink_if_exists(*io_, next);  // Of an attempt that failed.
+  checked::unlink_if_exists(*io_, next);  // Left by a failed attempt.
   checked::write_file(*io_, next, [&](const ByteSink& sink) { sink(line.data(), line.size()); });
   set_copy_aside(name);
   checked::rename(*io_, next, pointer);
   checked::sync_folder(*io_, folder_);
 }
 
-/// A copy that follows symbolic links makes a folder of one. That is a checkpoint: it gets the name of one that was replaced, under which
-/// it stays where its step has no other, and else goes.
+/// Copying with symbolic links followed turns a pointer into a checkpoint folder. It is renamed to .old, which is kept if it is the only
+/// copy of its step.
 void CheckpointWriter::set_copy_aside(const char* name) {
   const std::string copy = folder_ + "/" + name;
   FileStatus status;
@@ -149,7 +149,7 @@ void CheckpointWriter::set_copy_aside(const char* name) {
   checked::rename(*io_, copy, folder_ + "/" + checkpoint_folder_name({Kind::kAside, step, name}));
 }
 
-/// Also where a crash came between the save of the best and its pointer, and where the step that was the best is another's now.
+/// Also repairs the pointer after a crash between the save and its update.
 void CheckpointWriter::point_best(int64_t step) {
   const std::string best = checkpoint_folder_name({Kind::kFinal, step, ""});
   FileStatus status;
@@ -172,7 +172,7 @@ std::string CheckpointWriter::commit(const std::vector<ShardInfo>& shards, const
     if (best_step >= 0) point_best(best_step);
   } catch (const std::exception& error) {
     warn(error.what());
-    return final_;  // What the pointer still names must stay.
+    return final_;  // The checkpoint that the pointer still names must not be removed.
   }
   for (const std::string& failure : remove_superseded(*io_, folder_, {.step = step_, .keep = keep, .best_step = best_step}, nonce_))
     warn(failure);
@@ -185,7 +185,7 @@ void CheckpointWriter::abandon() noexcept {
   } catch (const std::exception& error) {
     try {
       log_warning(error.what());
-    } catch (const std::exception&) {  // Out of memory; there is nothing left to try.
+    } catch (const std::exception&) {  // Out of memory.
     }
   }
 }

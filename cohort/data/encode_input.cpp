@@ -26,9 +26,6 @@ int64_t num_elements(const DataDescription& description) {
   return elements;
 }
 
-/// Mean and deviation of channel `c`: one for all, or one each.
-size_t place_of(const std::vector<double>& numbers, int64_t c) { return numbers.size() == 1 ? 0 : static_cast<size_t>(c); }
-
 }  // namespace
 
 EncodedInput encode_picture(const DataDescription& description, std::span<const uint8_t> file, const std::string& what) {
@@ -39,9 +36,7 @@ EncodedInput encode_picture(const DataDescription& description, std::span<const 
   EncodedInput out;
   out.values.reserve(picture.bytes.size());
   for (int64_t c = 0; c < form.size.channels; ++c) {
-    const bool is_normalised = !description.mean.empty();
-    const std::array<float, 256> table = normalised_bytes(is_normalised ? description.mean[place_of(description.mean, c)] : 0,
-                                                          is_normalised ? description.deviation[place_of(description.deviation, c)] : 1);
+    const std::array<float, 256> table = normalised_bytes(description.mean_at(c), description.deviation_at(c));
     for (int64_t at = 0; at < plane; ++at) out.values.push_back(table[picture.bytes[static_cast<size_t>(c * plane + at)]]);
   }
   return out;
@@ -56,9 +51,7 @@ EncodedInput encode_row(const DataDescription& description, std::span<const std:
   float* to = out.values.data();
   for (const DataColumn& column : description.columns) {
     const auto found = std::find(names.begin(), names.end(), column.name);
-    if (found == names.end())
-      fail(ErrorCode::kBadInput, what, ": there is no column '", printable(column.name), "'",
-           did_you_mean(column.name, {names.begin(), names.end()}), ", which the model was trained on");
+    if (found == names.end()) fail_without_column(what, column.name, {names.begin(), names.end()}, ", which the model was trained on");
     double cell = 0;
     const std::string fault = read_cell(column, fields[static_cast<size_t>(found - names.begin())], cell);
     if (!fault.empty()) fail(ErrorCode::kBadInput, what, ": ", fault);
@@ -98,10 +91,7 @@ EncodedInput encode_numbers(const DataDescription& description, std::span<const 
   for (int64_t i = 0; i < elements; ++i) {
     const double number = numbers[static_cast<size_t>(i)];
     if (!std::isfinite(number)) fail(ErrorCode::kBadInput, what, ": number ", i, " is not finite");
-    const bool is_normalised = !description.mean.empty();
-    const double mean = is_normalised ? description.mean[place_of(description.mean, i / plane)] : 0;
-    const double deviation = is_normalised ? description.deviation[place_of(description.deviation, i / plane)] : 1;
-    out.values.push_back(static_cast<float>((number - mean) / deviation));
+    out.values.push_back(static_cast<float>((number - description.mean_at(i / plane)) / description.deviation_at(i / plane)));
   }
   return out;
 }

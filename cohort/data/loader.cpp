@@ -30,7 +30,7 @@ void check(const std::shared_ptr<const DataSource>& source, const LoaderOptions&
   share_of_rank(0, options.rank, options.num_ranks, options.granularity);  // Throws where rank, ranks or granularity are wrong.
 }
 
-/// Throws where they are not one positive number a rank.
+/// Error(kBadInput) unless there is one positive number per rank.
 void check_weights(const std::vector<double>& weights, int num_ranks) {
   if (std::ssize(weights) != num_ranks)
     fail(ErrorCode::kBadInput, weights.size(), " weights for ", num_ranks, " ranks; expected one a rank");
@@ -51,7 +51,7 @@ struct Loader::State {
 
   int64_t end_step() const { return options.end_step == 0 ? std::numeric_limits<int64_t>::max() : options.end_step; }
 
-  /// The weights that hold at `step`, which is not before any step read so far: older ones are dropped. Under the lock.
+  /// The weights of `step`, dropping older ones: steps are read in order. Requires the lock.
   std::vector<double> weights_at(int64_t step) {
     weights.erase(weights.begin(), std::prev(weights.upper_bound(step)));
     return weights.begin()->second;
@@ -109,16 +109,16 @@ struct Loader::State {
 
   const std::shared_ptr<const DataSource> source;
   const LoaderOptions options;
-  Sampler sampler;  // Of the reader thread alone, once it runs.
+  Sampler sampler;  // Used by the reader thread only.
 
   std::mutex mutex;
   std::condition_variable_any room, filled;
   std::deque<LoadedBatch> ready;
-  std::vector<Batch> spare;                        // Memory that the consumer gave back.
-  std::map<int64_t, std::vector<double>> weights;  // By the first step at which they hold.
+  std::vector<Batch> spare;                        // Recycled memory.
+  std::map<int64_t, std::vector<double>> weights;  // By first step.
   std::exception_ptr failure;
   int64_t next_step = 0;
-  std::jthread reader;  // Last: it stops before anything that it uses is gone.
+  std::jthread reader;  // Last, to stop before other members are destroyed.
 };
 
 Loader::Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& options) {
@@ -158,7 +158,7 @@ void Loader::set_weights(int64_t from_step, std::vector<double> weights) {
   }
   check_weights(weights, state_->options.num_ranks);
   std::lock_guard lock(state_->mutex);
-  state_->weights.erase(state_->weights.lower_bound(from_step), state_->weights.end());  // The latest word on a step holds.
+  state_->weights.erase(state_->weights.lower_bound(from_step), state_->weights.end());  // The latest call wins.
   state_->weights[from_step] = std::move(weights);
 }
 

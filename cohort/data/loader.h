@@ -1,5 +1,5 @@
 #pragma once
-// Reads batches ahead of training on one background thread.
+// Prefetches batches on one background thread.
 
 #include <cstdint>
 #include <functional>
@@ -18,36 +18,36 @@ struct LoaderOptions {
   int64_t global_batch = 1;
   std::vector<BatchStage> stages = {};  ///< How it grows.
   uint64_t seed = 0;
-  int rank = 0;                 ///< This rank's place on the data axis,
+  int rank = 0;                 ///< Position on the data axis,
   int num_ranks = 1;            ///< and the size of that axis.
   int64_t granularity = 1;      ///< See share_of_rank.
   int pieces = 1;               ///< Micro-steps of a step (gradient accumulation), see pieces_of_rank; of a grown one as many times more.
-  int64_t first_step = 0;       ///< > 0 when a run is resumed.
-  int64_t end_step = 0;         ///< No step at or after this one is read; 0: no end.
-  int read_ahead = 2;           ///< Batches kept ready.
-  bool all_in_turn = false;     ///< The pieces of all ranks, one rank after the other, instead of `rank`'s.
-  std::vector<double> weights;  ///< One a rank, see shares_of_batch; empty: equal shares.
+  int64_t first_step = 0;       ///< > 0 for a resumed run.
+  int64_t end_step = 0;         ///< Exclusive; 0: no end.
+  int read_ahead = 2;           ///< Prefetched batches.
+  bool all_in_turn = false;     ///< Read the pieces of all ranks, in rank order, instead of `rank`'s.
+  std::vector<double> weights;  ///< Per rank, see shares_of_batch; empty: equal shares.
   Augmentation augmentation = {};
-  /// Not empty: asked on the background thread about each batch that was read. What it throws is thrown by next().
+  /// If set, called on the background thread for each batch. Its exceptions are rethrown by next().
   std::function<std::vector<float>(LoadedBatch& batch)> answer = {};
 };
 
-/// What next() hands out: this rank's share of the global batch of `step`.
+/// This rank's share of the global batch of `step`.
 struct LoadedBatch {
   int64_t step = 0;
-  int64_t global_samples = 0;  ///< Of all ranks together.
-  /// This rank's positions in the global batch, one share a micro-step, in the order in which the samples lie in `batch`. As many on every
-  /// rank; some may be empty (see pieces_of_rank).
+  int64_t global_samples = 0;  ///< Of all ranks.
+  /// This rank's positions in the global batch, one share per micro-step, in the order of `batch`. As many on every rank; some may be empty
+  /// (see pieces_of_rank).
   std::vector<Share> pieces;
   Batch batch;
-  std::vector<int64_t> samples;  ///< Their indices in the data, in that order.
-  std::vector<float> answers;    ///< LoaderOptions::answer's.
-  double waited_seconds = 0;     ///< How long next() had to wait: the data part of a step's time.
+  std::vector<int64_t> samples;  ///< Indices of its samples in the data.
+  std::vector<float> answers;    ///< Of LoaderOptions::answer.
+  double waited_seconds = 0;     ///< Time that next() was blocked.
 
   int64_t num_local_samples() const { return batch.num_samples; }
 };
 
-/// One consumer thread. The destructor stops the reader and joins it; an exception of the reader is thrown by next().
+/// For one consumer thread. The destructor stops and joins the reader.
 class Loader {
  public:
   Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& options);
@@ -55,16 +55,16 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// The steps in order from first_step on. An exception of the source is thrown once the batches before it are handed out, and at every
-  /// call from then on. Past end_step: Error(kFailed).
+  /// The batches in order from first_step on. Rethrows an exception of the source after the batches before it, and in every later call.
+  /// Past end_step: Error(kFailed).
   LoadedBatch next();
-  /// From `from_step` on the ranks' shares are proportional to `weights` (one a rank). Every rank makes the same call, though not at the
-  /// same moment: which step is cut how depends on the arguments alone. Error(kBadInput) where from_step is below first_free_step(), or the
-  /// weights are not one positive number a rank. Called by the consumer.
+  /// Makes the shares of steps from `from_step` on proportional to `weights` (one per rank). Every rank makes the same call, at any time
+  /// before that step is read. Error(kBadInput) where from_step is below first_free_step(), or the weights are not one positive number per
+  /// rank.
   void set_weights(int64_t from_step, std::vector<double> weights);
-  /// The first step that can not have been read ahead: read_ahead + 1 after the one that next() gave last, whatever the reader has done.
+  /// The first step that cannot have been prefetched: read_ahead + 1 after the last one of next().
   int64_t first_free_step() const;
-  /// Optional: gives the memory of a batch back when it is no longer used, for a later one. Any thread.
+  /// Optional: recycles the memory of a batch. Thread-safe.
   void recycle(Batch batch);
   int64_t steps_per_epoch() const;
 

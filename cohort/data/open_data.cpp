@@ -1,4 +1,4 @@
-// Data by name: `NAME[:ARGUMENT]`. A new kind of data is a line in the table, or what a program or plug-in registers.
+// Opens data by name: `NAME[:ARGUMENT]`. New kinds of data are added to the table, or registered by a program or plug-in.
 
 #include <algorithm>
 #include <filesystem>
@@ -10,14 +10,11 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/system/machine.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/images/cifar10.h"
 #include "cohort/data/images/mnist.h"
-#include "cohort/data/images/picture_folder.h"
 #include "cohort/data/registered_data.h"
 #include "cohort/data/source/description_json.h"
+#include "cohort/data/source/openers.h"
 #include "cohort/data/source/source.h"
-#include "cohort/data/synthetic.h"
-#include "cohort/data/table/csv_data.h"
 #include "cohort/data/tensors/tensor_data.h"
 #include "cohort/data/text_source.h"
 #include "cohort/job/config.h"
@@ -49,7 +46,7 @@ std::string form_of(const Opener& opener) {
   return opener.name + (opener.argument_is_optional ? "[" + argument + "]" : argument);
 }
 
-/// What a path that is there probably is.
+/// The likely specification for an existing path.
 std::string likely_form(const std::string& path) {
   std::error_code ignored;
   const std::string ending = std::filesystem::path(path).extension().string();

@@ -1,5 +1,5 @@
 #pragma once
-// Inside of registry.h: how registered data are opened.
+// Opens registered data. Internal to registry.h.
 
 #include <string>
 
@@ -7,10 +7,10 @@
 
 namespace cohort {
 
-/// What its factory gives. Error(kBadInput) that names the data where that throws, or has no samples to train or to validate on; and when a
-/// batch is read whose sizes or targets are not what the shape says.
+/// Calls the factory. Error(kBadInput) that names the data where it throws, or has no training or validation samples; and when a batch is
+/// read whose sizes or targets do not match the shape.
 DataSet open_registered(const DataEntry& entry, const std::string& specification, const std::string& argument, const DataOptions& options);
-/// Whether --data knows `name` without any registration.
+/// Whether `name` is a built-in kind of data.
 bool is_built_in_data(const std::string& name);
 
 }  // namespace cohort

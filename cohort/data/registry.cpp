@@ -18,7 +18,7 @@ std::map<std::string, DataEntry>& mutable_data() {
   return data;
 }
 
-/// A user's source, whose batches are looked at before they become tensors: what is too short would be read past its end.
+/// Validates the batches of a user's source before they become tensors: short vectors would be read out of bounds.
 class CheckedSource : public DataSource {
  public:
   CheckedSource(std::string name, std::shared_ptr<const DataSource> source) : name_(std::move(name)), source_(std::move(source)) {}

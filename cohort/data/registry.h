@@ -1,5 +1,5 @@
 #pragma once
-// Data by name, from a user's own code: what COHORT_DATA registers is opened by --data NAME[:ARGUMENT] as the built-in kinds are.
+// Registers custom data that --data NAME[:ARGUMENT] opens like the built-in kinds.
 
 #include <functional>
 #include <map>
@@ -10,11 +10,11 @@
 
 namespace cohort {
 
-/// Gets what stands after the colon, "" where nothing does. The sources that it gives are read by several threads at once, and by several
-/// processes that were forked after it was called.
+/// Opens the data; `argument` is the text behind the colon, or "". Its sources are read concurrently by several threads, and by processes
+/// that are forked afterwards.
 using DataFactory = std::function<DataSet(const std::string& argument, const DataOptions& options)>;
 
-/// Registers under `name`; Error(kBadInput) when it is taken, or is no name. Call before run_cli; not thread-safe.
+/// Error(kBadInput) when `name` is taken or invalid. Call before run_cli; not thread-safe.
 COHORT_API void register_data(const std::string& name, const std::string& help, DataFactory factory);
 
 struct DataEntry {

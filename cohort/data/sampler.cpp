@@ -16,7 +16,7 @@
 namespace cohort {
 namespace {
 
-/// Keeps the keys of this use of the seed apart from others.
+/// Separates the random stream of the shuffle from others.
 constexpr uint64_t kShuffleStream = 0x73687566666c65;
 
 __extension__ typedef unsigned __int128 Wide;
@@ -24,7 +24,7 @@ __extension__ typedef __int128 SignedWide;
 
 int64_t below(uint64_t bits, int64_t limit) { return static_cast<int64_t>(Wide{bits} * static_cast<uint64_t>(limit) >> 64); }
 
-/// Weights as integers relative to the largest, so that shares are exact and equal on all machines.
+/// Weights as integers relative to the largest, so that shares are bitwise reproducible.
 std::vector<uint64_t> integer_weights(const std::vector<double>& weights) {
   constexpr double kLargest = 0x1p32;
   double largest = 0;
@@ -67,7 +67,7 @@ Share share_of_rank(int64_t batch, int rank, int num_ranks, int64_t granularity)
     fail(ErrorCode::kBadInput, "no share of a batch of ", batch, " for rank ", rank, " of ", num_ranks, " in units of ", granularity);
   }
   const int64_t units = batch / granularity, base = units / num_ranks, extra = units % num_ranks;
-  // What is left of the last unit goes to the last rank that has samples, so that no share is off by more than one unit.
+  // The partial last unit goes to the last rank with samples, so that no share is off by more than one unit.
   const int64_t last_rank = base > 0 ? num_ranks - 1 : std::min<int64_t>(extra, num_ranks - 1);
   const auto begin_of = [&](int64_t at) { return at > last_rank ? batch : (at * base + std::min(at, extra)) * granularity; };
   return {begin_of(rank), begin_of(rank + int64_t{1})};
@@ -79,7 +79,7 @@ std::vector<Share> shares_of_batch(int64_t batch, const std::vector<double>& wei
   }
   const std::vector<uint64_t> whole_weights = integer_weights(weights);
   const std::vector<int64_t> units = units_by_weight(batch / granularity, whole_weights);
-  // The part of a unit must come last: the last rank with whole units, or one after it, gets it; the one furthest below its quota.
+  // The partial unit must come last: of the last rank with whole units and those after it, the one furthest below its quota gets it.
   const Wide total = std::accumulate(whole_weights.begin(), whole_weights.end(), Wide{0});
   const auto missing = [&](int64_t rank) {
     const size_t at = static_cast<size_t>(rank);
@@ -199,7 +199,7 @@ void Sampler::copy(int64_t epoch, int64_t first, int64_t count, int64_t* out) {
 
 const std::vector<int32_t>& Sampler::order_of(int64_t epoch) {
   if (epoch == cached_epoch_) return order_;
-  cached_epoch_ = -1;  // Until the order is whole: an allocation may fail.
+  cached_epoch_ = -1;  // Until the order is complete: an allocation may fail.
   order_.resize(static_cast<size_t>(num_samples_));
   std::iota(order_.begin(), order_.end(), 0);
   const uint64_t key = random_bits(seed_, kShuffleStream, epoch);

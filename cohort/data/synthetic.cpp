@@ -1,25 +1,22 @@
-// Synthetic data, computed when it is read. Numbers come from hashes of (seed, sample, position), so any sample can be made at any time.
+// Synthetic data, computed when read. Numbers are hashes of (seed, sample, position), so samples are independent of each other.
 //
 // Pictures. A class is a pattern of +1 and -1, drawn from (seed, class); in a picture of several rows a sign covers a block of 4x4 pixels,
-// so that it outlives convolution and pooling. Sample i has class i mod classes and value (sign + noise g) / sqrt(1 + noise^2) (mean 0,
+// so that it survives convolution and pooling. Sample i has class i mod classes and value (sign + noise g) / sqrt(1 + noise^2) (mean 0,
 // variance 1), where g is the sum of four uniform bytes, centred and scaled to variance 1: near a normal distribution (Irwin-Hall), in
 // integer arithmetic, two a hash.
 //
-// Labels. Each has such a pattern, and sample i has each with probability 1/4, drawn from (seed, i, label). Its value is that of a class
-// with the sum of the patterns that it has, over the root of their number, in place of the sign: a score that reads one pattern finds one
-// label.
+// Labels. Each has such a pattern, and sample i has each label with probability 1/4, drawn from (seed, i, label). The sum of the patterns
+// of its labels, over the root of their number, replaces the sign.
 //
 // Text. A Markov chain of order 2 over 27 symbols (letters and the blank): after the pair (a, b) come four candidates, drawn from (seed, a,
-// b), with probabilities 1/2, 1/4, 1/8 and 1/8. Who knows the chain has a loss of at most 1.75 bits (1.213 nats) a byte. Sample i is a
-// chain of its own.
+// b), with probabilities 1/2, 1/4, 1/8 and 1/8, so the entropy is at most 1.75 bits (1.213 nats) per byte. Samples are independent chains.
 
-#include "cohort/data/synthetic.h"
+#include "cohort/data/source/openers.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -27,6 +24,7 @@
 #include "cohort/base/random.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/source/byte_buffer.h"
+#include "cohort/data/source/data_settings.h"
 #include "cohort/data/source/split.h"
 
 namespace cohort {
@@ -104,7 +102,7 @@ class SyntheticImages : public DataSource {
     }
   }
 
-  /// `labels`: num_classes of them. `signs`: the sum of the patterns of those that it has, with the variance of one.
+  /// Draws num_classes labels; `signs` becomes the normalised sum of their patterns.
   void draw_labels(int64_t sample, float* labels, std::vector<float>& signs) const {
     std::fill(signs.begin(), signs.end(), 0.0F);
     std::vector<float> pattern(signs.size());
@@ -182,46 +180,17 @@ struct Settings {
   std::optional<int64_t> seed = {};
 };
 
-int64_t parse_setting(const std::string& what, const std::string& key, const std::string& value, int64_t minimum, int64_t maximum) {
-  const auto number = parse_integer(value);
-  if (!number || *number < minimum || *number > maximum) {
-    fail(ErrorCode::kBadInput, what, ": ", key, ": expected a whole number from ", minimum, " to ", maximum, ", found '", value, "'");
-  }
-  return *number;
-}
-
-Settings parse_settings(const std::string& what, const std::string& specification) {
-  const std::vector<std::string> parts = split(specification, ',');
-  Settings settings;
-  if (!parts.empty()) settings.shape = parts[0];
-  const bool text = settings.shape == "text";
-  const std::vector<std::string> known =
-      text ? std::vector<std::string>{"samples", "seed"} : std::vector<std::string>{"classes", "labels", "samples", "noise", "seed"};
-  bool has_classes = false;
-  for (size_t i = 1; i < parts.size(); ++i) {
-    const size_t equals = parts[i].find('=');
-    if (equals == std::string::npos) fail(ErrorCode::kBadInput, what, ": expected key=value after the shape, found '", parts[i], "'");
-    const std::string key = parts[i].substr(0, equals), value = parts[i].substr(equals + 1);
-    if (key == "samples") {
-      settings.num_samples = parse_setting(what, key, value, 2, kMaxSamples);
-    } else if (key == "seed") {
-      settings.seed = parse_setting(what, key, value, 0, INT64_MAX);
-    } else if ((key == "classes" || key == "labels") && !text) {
-      const bool is_labels = key == "labels";
-      if (is_labels ? has_classes : settings.labels)
-        fail(ErrorCode::kBadInput, what, ": a sample has one of classes=N or any of labels=N; give one of the two");
-      has_classes = !is_labels, settings.labels = is_labels;
-      settings.num_classes = parse_setting(what, key, value, is_labels ? 1 : 2, kMaxClasses);
-    } else if (key == "noise" && !text) {
-      const auto number = parse_number(value);
-      if (!number || *number < 0 || *number > kMaxNoise) {
-        fail(ErrorCode::kBadInput, what, ": noise: expected a number from 0 to ", kMaxNoise, ", found '", value, "'");
-      }
-      settings.noise = *number;
-    } else {
-      fail(ErrorCode::kBadInput, what, ": unknown setting '", key, "'", did_you_mean(key, known), ": expected ", join(known, ", "));
-    }
-  }
+Settings parse_settings(const std::string& specification) {
+  const bool text = specification == "text" || specification.starts_with("text,");
+  const std::vector<std::string> of_text{"samples", "seed"}, of_numbers{"classes", "labels", "samples", "noise", "seed"};
+  const DataSettings given("synthetic", specification, text ? of_text : of_numbers);
+  if (given.has("classes") && given.has("labels")) given.refuse("a sample has one of classes=N or any of labels=N; give one of the two");
+  Settings settings{.shape = given.path(), .labels = given.has("labels")};
+  settings.num_classes =
+      settings.labels ? given.integer("labels", 1, 1, kMaxClasses) : given.integer("classes", settings.num_classes, 2, kMaxClasses);
+  settings.num_samples = given.integer("samples", settings.num_samples, 2, kMaxSamples);
+  settings.noise = given.number("noise", settings.noise, 0, kMaxNoise);
+  if (given.has("seed")) settings.seed = given.integer("seed", 0, 0, INT64_MAX);
   return settings;
 }
 
@@ -246,13 +215,13 @@ std::vector<int64_t> parse_shape(const std::string& what, const std::string& sha
 }  // namespace
 
 uint64_t seed_of_synthetic(const std::string& specification, uint64_t otherwise) {
-  const std::optional<int64_t> own = parse_settings("synthetic:" + specification, specification).seed;
+  const std::optional<int64_t> own = parse_settings(specification).seed;
   return own ? static_cast<uint64_t>(*own) : otherwise;
 }
 
 DataSet open_synthetic(const std::string& specification, const DataOptions& options) {
   const std::string what = "synthetic:" + specification;
-  const Settings settings = parse_settings(what, specification);
+  const Settings settings = parse_settings(specification);
   const int64_t end = settings.num_samples;
   const uint64_t seed = settings.seed ? static_cast<uint64_t>(*settings.seed) : options.seed;
   DataSet data;

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxContext = 1 << 20;
 
-/// Device and inode: what makes two paths the same file.
+/// Device and inode, which identify a file.
 using Identity = std::pair<uint64_t, uint64_t>;
 
 Identity identity_of(const fs::path& path) {
@@ -29,7 +29,7 @@ Identity identity_of(const fs::path& path) {
   return {status.st_dev, status.st_ino};
 }
 
-/// Sorts what is under `folder` in files and links to files.
+/// Collects the files, and links to files, below `folder`.
 void collect(const fs::path& folder, std::vector<fs::path>& files, std::vector<fs::path>& links) {
   std::error_code error;
   fs::recursive_directory_iterator at(folder, error);
@@ -48,7 +48,7 @@ void collect(const fs::path& folder, std::vector<fs::path>& files, std::vector<f
 
 constexpr const char* kVocabularyKey = ",vocabulary=";
 
-/// What to say of a path that is not there and ends as a setting does.
+/// A hint for a missing path that ends like a setting.
 std::string hint_of_setting(const std::string& path) {
   const size_t comma = path.rfind(','), equals = path.find('=', std::min(comma, path.size()));
   if (equals == std::string::npos || equals == comma + 1 || path.find('/', comma) < equals) return "";
@@ -57,7 +57,7 @@ std::string hint_of_setting(const std::string& path) {
                 ": expected text:FILE-OR-DIR,vocabulary=FILE");
 }
 
-/// Text is cut by the file, also where a run has a copy of its pieces.
+/// Reads the vocabulary file; a resumed run reads it as well.
 std::shared_ptr<const Vocabulary> vocabulary_of(const TextSpecification& text) {
   std::error_code error;
   if (!fs::exists(text.vocabulary, error) && !error)
@@ -66,18 +66,7 @@ std::shared_ptr<const Vocabulary> vocabulary_of(const TextSpecification& text) {
   return std::make_shared<const Vocabulary>(read_vocabulary(text.vocabulary));
 }
 
-/// Copies samples of `context` tokens, and their targets.
-void copy_samples(const auto* text, int64_t context, std::span<const int64_t> indices, int64_t num_samples, Batch& batch) {
-  for (size_t i = 0; i < indices.size(); ++i) {
-    check_index(indices[i], num_samples);
-    const auto* const in = text + indices[i] * context;
-    const int64_t at = static_cast<int64_t>(i) * context;
-    std::copy_n(in, context, batch.tokens.data() + at);
-    std::copy_n(in + 1, context, batch.targets.data() + at);
-  }
-}
-
-/// Where the part for validation begins, of `size` bytes or pieces. Each part needs one more than its samples: the last target.
+/// Where the validation part of `size` tokens begins. Each part needs one token more than its samples, for the last target.
 int64_t begin_of_validation(const std::string& path, int64_t size, const char* unit, const DataOptions& options) {
   const int64_t context = options.context, needed = 2 * (context + 1);
   if (size < needed) {
@@ -89,7 +78,7 @@ int64_t begin_of_validation(const std::string& path, int64_t size, const char* u
 
 }  // namespace
 
-/// Sizes are taken before anything is read.
+/// Determines all sizes before reading.
 ByteBuffer read_text(const std::string& what, const std::vector<std::string>& paths) {
   int64_t total = 0;
   std::vector<int64_t> sizes;
@@ -104,42 +93,12 @@ ByteBuffer read_text(const std::string& what, const std::vector<std::string>& pa
   for (size_t i = 0; i < paths.size(); ++i) {
     InputFile file(paths[i]);
     file.read_exactly(text.data() + at, sizes[i]);
-    // As files of the kernel have it, below /proc.
+    // Files below /proc report size 0.
     if (uint8_t more = 0; sizes[i] == 0 && file.read(&more, 1) == 1)
       fail(ErrorCode::kBadInput, paths[i], " says that it has 0 bytes, and has more; make a copy of it and give that");
     at += sizes[i];
   }
   return text;
-}
-
-TextSource::TextSource(std::shared_ptr<const ByteBuffer> text, int64_t begin, int64_t end, int64_t context)
-    : text_(std::move(text)),
-      begin_(begin),
-      num_samples_((end - begin - 1) / context),
-      shape_{DataShape::Kind::kText, {context}, 256, {}} {}
-
-void TextSource::read(std::span<const int64_t> indices, Batch& batch) const {
-  resize_batch(batch, shape_, std::ssize(indices));
-  copy_samples(text_->data() + begin_, shape_.input[0], indices, num_samples_, batch);
-}
-
-PieceSource::PieceSource(std::shared_ptr<const std::vector<Token>> text, std::shared_ptr<const Vocabulary> vocabulary, int64_t begin,
-                         int64_t end, int64_t context)
-    : text_(std::move(text)),
-      vocabulary_(std::move(vocabulary)),
-      begin_(begin),
-      num_samples_((end - begin - 1) / context),
-      shape_{DataShape::Kind::kText, {context}, vocabulary_->size(), {}} {}
-
-void PieceSource::read(std::span<const int64_t> indices, Batch& batch) const {
-  resize_batch(batch, shape_, std::ssize(indices));
-  copy_samples(text_->data() + begin_, shape_.input[0], indices, num_samples_, batch);
-}
-
-DataDescription PieceSource::describe() const {
-  DataDescription description = DataSource::describe();
-  description.vocabulary = vocabulary_;
-  return description;
 }
 
 TextSpecification parse_text_specification(const std::string& argument) {
@@ -157,7 +116,7 @@ std::vector<std::string> text_files(const std::string& path) {
   if (!fs::is_directory(path, error)) return {path};
   std::vector<fs::path> files, links;
   collect(path, files, links);
-  // Files claim their content before links do, so that GPL -> GPL-3 leaves GPL-3 in the list.
+  // Files take precedence over links: of GPL -> GPL-3, GPL-3 is listed.
   std::set<Identity> taken;
   std::vector<fs::path> kept;
   for (std::vector<fs::path>* group : {&files, &links}) {
@@ -195,8 +154,8 @@ DataSet open_text(const std::string& argument, const DataOptions& options) {
   TextEncoder(*vocabulary).encode({reinterpret_cast<const char*>(text->data()), static_cast<size_t>(text->size())}, pieces);
   const auto tokens = std::make_shared<const std::vector<Token>>(std::move(pieces));
   const int64_t size = std::ssize(*tokens), cut = begin_of_validation(asked.path, size, unit, options);
-  data.train = std::make_shared<PieceSource>(tokens, vocabulary, 0, cut, context);
-  data.validation = std::make_shared<PieceSource>(tokens, vocabulary, cut, size, context);
+  data.train = std::make_shared<PieceSource>(tokens, 0, cut, context, vocabulary);
+  data.validation = std::make_shared<PieceSource>(tokens, cut, size, context, vocabulary);
   return data;
 }
 

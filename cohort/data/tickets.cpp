@@ -1,5 +1,5 @@
-// The state is the next ticket, the open ones with their holders, and those that came back: all else follows from them. A ticket costs a
-// look-up among the open ones, of which each worker has at most one or a few.
+// The state is the next ticket, the open ones with their workers, and the returned ones. Cost per ticket: a look-up among the open ones, of
+// which each worker has one or a few.
 #include "cohort/data/tickets.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 int64_t whole_number(const Json& value, const std::string& where, int64_t least, int64_t most) {
   if (!value.is_number_integer() || value.get<int64_t>() < least || value.get<int64_t>() > most)
-    fail(ErrorCode::kBadInput, where, ": tickets: ", value.dump().substr(0, 40), " is no whole number from ", least, " to ", most);
+    fail(ErrorCode::kBadInput, where, ": tickets: ", value.dump().substr(0, 40), " is not a whole number from ", least, " to ", most);
   return value.get<int64_t>();
 }
 
@@ -32,7 +32,7 @@ constexpr int kMostWorkers = 1 << 20;
 
 Tickets::Tickets(const TicketOptions& options)
     : options_(options), sampler_(options.num_samples, options.global_batch, 0), next_step_(options.first_step) {
-  share_of_rank(options.global_batch, 0, options.num_shares, options.granularity);  // Throws for what is no cut.
+  share_of_rank(options.global_batch, 0, options.num_shares, options.granularity);  // Validates the options.
   samples_done_ = sampler_.samples_before(options.first_step);
 }
 
@@ -61,7 +61,7 @@ std::vector<Ticket> Tickets::steps_of(int64_t step, int share) const {
   return tickets;
 }
 
-/// Shares without samples come last.
+/// Empty shares come last.
 int Tickets::num_tickets_of(int64_t step) const {
   int number = 0;
   while (number < options_.num_shares && ticket_of(step, number).num_samples() > 0) ++number;
@@ -114,13 +114,13 @@ std::optional<Ticket> Tickets::take(int worker, int64_t most_ahead) {
 
 void Tickets::finish(const Ticket& ticket) {
   if (open_.erase({ticket.step, ticket.share}) == 0)
-    fail(ErrorCode::kFailed, "share ", ticket.share, " of step ", ticket.step, " is finished, but nobody has it");
+    fail(ErrorCode::kFailed, "share ", ticket.share, " of step ", ticket.step, " is finished, but it is not open");
   samples_done_ += ticket.num_samples();
 }
 
 void Tickets::give_back(const Ticket& ticket) {
   if (open_.erase({ticket.step, ticket.share}) == 0)
-    fail(ErrorCode::kFailed, "share ", ticket.share, " of step ", ticket.step, " is given back, but nobody has it");
+    fail(ErrorCode::kFailed, "share ", ticket.share, " of step ", ticket.step, " is returned, but it is not open");
   returned_.insert({ticket.step, ticket.share});
 }
 
@@ -169,8 +169,7 @@ void Tickets::load(const Json& state, const std::string& where) {
     const Key key{whole_number(row[0], where, 0, loaded.next_step_),
                   static_cast<int>(whole_number(row[1], where, 0, options_.num_shares - 1))};
     if (key >= loaded.next() || key.second >= num_tickets_of(key.first) || loaded.open_.contains(key) || loaded.returned_.contains(key))
-      fail(ErrorCode::kBadInput, where, ": tickets: share ", key.second, " of step ", key.first,
-           " is none that was handed out, or is there twice");
+      fail(ErrorCode::kBadInput, where, ": tickets: share ", key.second, " of step ", key.first, " was not issued, or is listed twice");
     return key;
   };
   for (const Json& row : open) {
@@ -178,7 +177,7 @@ void Tickets::load(const Json& state, const std::string& where) {
     loaded.open_[key] = static_cast<int>(whole_number(row[2], where, 0, kMostWorkers));
   }
   for (const Json& row : returned) loaded.returned_.insert(key_of(row));
-  // All that was handed out and is neither open nor back is finished.
+  // Issued tickets that are neither open nor returned are finished.
   int64_t samples = sampler_.samples_before(loaded.next_step_);
   for (int share = 0; share < loaded.next_share_; ++share) samples += ticket_of(loaded.next_step_, share).num_samples();
   for (const auto& [key, worker] : loaded.open_) samples -= ticket_of(key.first, key.second).num_samples();

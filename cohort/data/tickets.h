@@ -1,5 +1,5 @@
 #pragma once
-// The work of a training cut into tickets (step, share) for whoever is free. Knows nothing of clocks, processes or gradients. Torch-free.
+// Divides the work of a training into tickets (step, share) for idle workers. Independent of clocks, processes and gradients. Torch-free.
 
 #include <cstdint>
 #include <map>
@@ -14,61 +14,61 @@
 namespace cohort {
 
 struct Ticket {
-  int64_t step = 0;  ///< Of the sampler, from 0: the first, where it is of several.
+  int64_t step = 0;  ///< Of the sampler, from 0; the first one of several.
   int share = 0;
-  Share positions;             ///< In the global batch of that step; never empty. Of several steps: from 0, as many as it has of all.
-  int64_t global_samples = 0;  ///< Of the whole step; of several steps their mean, so that weight() counts in steps.
+  Share positions;             ///< In the global batch of that step, not empty. Several steps: from 0 to their total.
+  int64_t global_samples = 0;  ///< Of the whole step; the mean over several steps.
   int64_t num_samples() const { return positions.size(); }
-  /// The part of its step that it is.
+  /// Fraction of its step, or the sum over several steps.
   double weight() const { return static_cast<double>(num_samples()) / static_cast<double>(global_samples); }
 };
 
 struct TicketOptions {
-  int64_t num_samples = 1;   ///< Of the data set.
-  int64_t global_batch = 1;  ///< Of a step.
-  int num_shares = 1;        ///< That a step is cut into, as share_of_rank() does it.
+  int64_t num_samples = 1;   ///< Size of the data set.
+  int64_t global_batch = 1;  ///< Samples per step.
+  int num_shares = 1;        ///< Shares per step, see share_of_rank().
   int64_t granularity = 1;
   int64_t first_step = 0;
-  int64_t end_step = 0;     ///< No ticket of this step or a later one.
-  int64_t steps = 1;        ///< That a ticket is of, one after the other: its share of each.
-  bool own_shares = false;  ///< Of the first step that there are tickets of a worker gets the share of its own number, where nobody has it.
+  int64_t end_step = 0;     ///< Exclusive.
+  int64_t steps = 1;        ///< Consecutive steps per ticket.
+  bool own_shares = false;  ///< Prefer the worker's own share of the oldest open step.
 };
 
-/// Tickets go out in the order of steps and shares; one that was lost goes to the next who asks. Each is finished exactly once, so each
-/// sample counts once an epoch at any speeds and whoever dies. One thread.
+/// Issues tickets in the order of steps and shares; lost ones are issued again. Each is finished exactly once, so each sample is used once
+/// per epoch at any speeds and despite failures. One thread.
 class Tickets {
  public:
-  /// Error(kBadInput) for numbers that the sampler or share_of_rank() refuse.
+  /// Error(kBadInput) for invalid options, see Sampler and share_of_rank().
   explicit Tickets(const TicketOptions& options);
 
-  /// The next one, which `worker` then has open. None where all are handed out, or where its step is more than `most_ahead` steps (-1: any
-  /// number) after the first step that is not finished.
+  /// Issues the next ticket to `worker`. Nullopt if there is none, or if its step is more than `most_ahead` steps (-1: unlimited) after
+  /// first_unfinished_step().
   std::optional<Ticket> take(int worker, int64_t most_ahead = -1);
-  /// Whether take() has one.
+  /// Whether take() would issue one.
   bool has_next(int64_t most_ahead = -1) const;
-  /// Of an open ticket: its samples count.
+  /// Marks an open ticket as finished.
   void finish(const Ticket& ticket);
-  /// Of an open ticket: it goes to whoever asks next.
+  /// Returns an open ticket, to be issued again.
   void give_back(const Ticket& ticket);
-  /// Gives back all that `worker` has; returns how many.
+  /// Returns all open tickets of `worker`; the result is their number.
   int64_t lose(int worker);
-  /// All that anybody has.
+  /// Returns all open tickets.
   void give_all_back();
 
   bool all_finished() const { return open_.empty() && returned_.empty() && next_step_ >= options_.end_step; }
   int64_t num_open() const { return static_cast<int64_t>(open_.size()); }
-  /// The first step of which not all tickets are finished.
+  /// The first step with unfinished tickets.
   int64_t first_unfinished_step() const;
-  /// Of finished tickets, those of steps before first_step included.
+  /// Samples of finished tickets and of steps before first_step.
   int64_t samples_done() const { return samples_done_; }
-  /// Whole steps that these samples make up, counted as the sampler does: the last step of an epoch has what is left.
+  /// The number of whole steps of samples_done(); the last step of an epoch may be smaller.
   int64_t steps_done() const;
   Ticket ticket_of(int64_t step, int share) const;
-  /// The tickets of single steps that it is of, without those that have no sample.
+  /// The single-step tickets of a ticket, without empty ones.
   std::vector<Ticket> steps_of(int64_t step, int share) const;
 
   Json state() const;
-  /// Of a state() with the same options. Error(kBadInput) beginning with `where` for what is none.
+  /// Loads a state() with the same options. Error(kBadInput) beginning with `where` for an invalid one.
   void load(const Json& state, const std::string& where);
 
  private:
@@ -78,11 +78,11 @@ class Tickets {
   int num_tickets_of(int64_t step) const;
 
   TicketOptions options_;
-  Sampler sampler_;  // Of sizes alone.
+  Sampler sampler_;  // For sizes only.
   Key next() const { return {next_step_, next_share_}; }
   int64_t next_step_, samples_done_ = 0;
   int next_share_ = 0;
-  std::map<Key, int> open_;  // Who has them.
+  std::map<Key, int> open_;  // Their workers.
   std::set<Key> returned_;
 };
 

@@ -15,7 +15,7 @@
 #include "cohort/base/files/safetensors.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/value_hash.h"
-#include "cohort/data/synthetic.h"
+#include "cohort/data/source/openers.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"

@@ -25,14 +25,14 @@ namespace {
 constexpr const char* kFirstLine = "# The settings of a run, as Cohort writes them; the last line says that they are all here.\n";
 constexpr const char* kLastLine = "# These are all.\n";
 
-/// Of a file that begins as whole_toml() does. What users write has neither line.
+/// Whether a file written by whole_toml() was truncated. Files of users have neither line.
 bool has_lost_its_end(const std::string& text) {
   const std::string first = kFirstLine;
   if (text.size() < first.size()) return !text.empty() && first.starts_with(text);
   return text.starts_with(first) && text.find(std::string("\n") + kLastLine) == std::string::npos;
 }
 
-/// A value of TOML as Setting::set takes it; none for a table or a list.
+/// A TOML value as text for Setting::set; nullopt for a table or a list.
 std::optional<std::string> text_of(const toml::node& node) {
   if (const auto* value = node.as_string()) return value->get();
   if (const auto* integer = node.as_integer()) return std::to_string(integer->get());
@@ -60,7 +60,7 @@ void read_config_text(const std::string& text, const std::string& path, Config& 
     table = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
     std::string description(error.description());
-    std::replace(description.begin(), description.end(), '\n', ' ');  // It quotes the file.
+    std::replace(description.begin(), description.end(), '\n', ' ');  // It may quote the file.
     fail(ErrorCode::kBadInput, path, ":", error.source().begin.line, ": ", description);
   }
   struct Place {
@@ -89,7 +89,7 @@ void read_config_text(const std::string& text, const std::string& path, Config& 
     try {
       setting->set(config, *value);
     } catch (const Error& error) {
-      std::string sentence = error.what();  // A value of TOML can hold line breaks.
+      std::string sentence = error.what();  // TOML values may hold line breaks.
       std::replace(sentence.begin(), sentence.end(), '\n', ' ');
       fail(ErrorCode::kBadInput, where(), sentence);
     }
@@ -115,7 +115,7 @@ std::string to_toml(const Config& config) {
 
 std::string whole_toml(const Config& config) { return kFirstLine + to_toml(config) + kLastLine; }
 
-/// What a program wrote into the members is held against what the command line would take.
+/// Checks members that a program set against the ranges of the command line.
 static void check_members(const Config& config) {
   for (const Setting& setting : settings()) {
     if (!is_given(config, setting)) continue;

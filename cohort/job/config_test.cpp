@@ -137,14 +137,14 @@ TEST_CASE("a mistyped fault is told what its kind takes, in its order") {
   CHECK(refusal("pause") ==
         "--inject pause: pause takes a rank and a number of seconds, 0 or more, with colons; expected pause:RANK:SECONDS, "
         "for example pause:1:30");
-  CHECK(refusal("pause:2.5:1").find("'2.5' is no rank, which stands first") != std::string::npos);
+  CHECK(refusal("pause:2.5:1").find("'2.5' is not a rank, which stands first") != std::string::npos);
   CHECK(refusal("pause:1:soon").find("'soon' is not a number of seconds, 0 or more; expected pause:RANK:SECONDS") != std::string::npos);
   CHECK(refusal("pause:1:inf").find("'inf' is not a number of seconds") != std::string::npos);
   CHECK(refusal("slow:0:0.5").find("'0.5' is not a factor above 1; expected slow:RANK:FACTOR") != std::string::npos);
   CHECK(refusal("slow:0:1").find("'1' is not a factor above 1") != std::string::npos);  // It would do nothing.
   CHECK(refusal("kill:0:1.5").find("'1.5' is not a step, counted from 0") != std::string::npos);
-  CHECK(refusal("slow:0:2,paus:1:2").find("'paus' is no fault (did you mean 'pause'?); expected slow:RANK:FACTOR") != std::string::npos);
-  CHECK(refusal("slow:0:2,").find("'' is no fault") != std::string::npos);
+  CHECK(refusal("slow:0:2,paus:1:2").find("unknown fault 'paus' (did you mean 'pause'?); expected slow:RANK:FACTOR") != std::string::npos);
+  CHECK(refusal("slow:0:2,").find("unknown fault ''") != std::string::npos);
   CHECK(refusal("slow:0:2,pause:1:0.5,kill:1:7") == "");
 }
 

@@ -8,7 +8,7 @@
 namespace cohort {
 namespace {
 
-/// What the layout says of a setting too.
+/// Takes a setting that the layout holds as well; Error(kBadInput) where both were given and differ.
 template <typename Value>
 void take(Config& config, const char* name, Value Config::* member, const Value& value) {
   const Setting& setting = *find_setting(name);
@@ -28,7 +28,7 @@ Situation Job::situation(std::optional<bool> is_text) const {
 Job resolve(const Config& config, int workers, bool one_host) {
   const Layout layout = parse_layout(config.layout, workers);
   if (!is_layout_file(config.layout)) return resolve(config, layout, one_host);
-  Config with_text = config;  // The file may be another one when the run goes on.
+  Config with_text = config;  // The file may have changed when the run is resumed.
   with_text.layout = to_text(layout);
   return resolve(with_text, layout, one_host);
 }
@@ -55,7 +55,7 @@ Job resolve(const Config& given, const Layout& layout, bool one_host) {
           .hints = parse_hints(config.hint),
           .rate_factor = parse_remedy(config.remedy)};
   if (!config.virtual_time.empty()) job.clock = parse_virtual(config.virtual_time);
-  // The run may go on with another number of workers; `devices` is held against the number that there is now.
+  // A resumed run may have another number of workers; `devices` is checked against the current one.
   if (job.devices.all_cpu()) job.config.device = "cpu";
   if (!config.goal.empty()) job.goal = parse_goal(config.goal, config.metrics);
   return job;

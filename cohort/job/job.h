@@ -1,6 +1,5 @@
 #pragma once
-// A configuration whose words have been read: what trains, compares and measures takes a Job, or the part it needs, and parses nothing
-// again. Torch-free.
+// A configuration with its specifications parsed. Torch-free.
 
 #include <optional>
 #include <vector>
@@ -21,9 +20,9 @@
 namespace cohort {
 
 struct COHORT_PROGRAM_API Job {
-  Config config;  ///< Its numbers, and its words as they were given: for messages and for the run's config.toml.
+  Config config;  ///< Numbers, and specifications as text for messages and the run's config.toml.
   Layout layout;
-  bool one_host = true;  ///< All ranks are on one host, where they can share memory.
+  bool one_host = true;  ///< All ranks can share memory.
   Precision precision = Precision::kFp32;
   UpdateRule rule;
   LearningRate learning_rate;
@@ -31,21 +30,21 @@ struct COHORT_PROGRAM_API Job {
   std::vector<InjectedFault> faults;
   Shares shares;
   Devices devices;
-  std::optional<VirtualSpec> clock;      ///< Of workers that one process makes up; none: real ones.
+  std::optional<VirtualSpec> clock;      ///< Simulated workers; nullopt: real ones.
   std::vector<BatchStage> batch_stages;  ///< How the batch grows.
   std::optional<Pruning> pruning;
-  std::optional<QuantiseAware> rounding;  ///< Of weights while it trains.
-  std::vector<HintPair> hints;            ///< Layers that are compared with the teacher's.
-  double rate_factor = 1;                 ///< Of pushes to a server of gradients: what --remedy says.
+  std::optional<QuantiseAware> rounding;  ///< Of quantization-aware training.
+  std::vector<HintPair> hints;            ///< Layers to compare with the teacher's.
+  double rate_factor = 1;                 ///< Of pushes to a parameter server (--remedy).
 
   int num_ranks() const { return layout.num_ranks(); }
-  /// For the table of options. `is_text`: the kind of data, where it is known.
+  /// Input of option rules and refusals. `is_text`: the kind of data, if known.
   Situation situation(std::optional<bool> is_text) const;
 };
 
-/// For `workers` ranks, 0: as many as the layout has. Error(kBadInput) for the first word that means nothing.
+/// For `workers` ranks; 0: as many as the layout has. Error(kBadInput) for the first invalid specification.
 COHORT_PROGRAM_API Job resolve(const Config& config, int workers, bool one_host = true);
-/// With a layout that is known already, whatever config.layout says.
+/// With a given layout instead of config.layout.
 COHORT_PROGRAM_API Job resolve(const Config& config, const Layout& layout, bool one_host = true);
 
 }  // namespace cohort

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/text/json.h"
+#include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/refusals.h"
@@ -17,14 +18,15 @@
 namespace cohort {
 namespace {
 
-const std::vector<std::string> kKeys = {"dp",        "pp",        "tp",     "zero",     "sync",  "schedule", "microbatches", "accumulate",
-                                        "precision", "recompute", "shares", "compress", "split", "order",    "sequence"};
+const std::vector<std::string> kLayoutKeys = {"dp",       "pp",           "tp",         "zero",      "sync",
+                                              "schedule", "microbatches", "accumulate", "precision", "recompute",
+                                              "shares",   "compress",     "split",      "order",     "sequence"};
 constexpr const char* kPlanFormat = "cohort-plan";
 constexpr int kMostRanks = 1 << 20, kMostLayers = 1 << 20;
 
 int integer_value(const std::string& key, const std::string& value, int64_t minimum, int64_t maximum) {
-  const auto number = parse_integer(value);
-  if (!number || *number < minimum || *number > maximum)
+  const auto number = parse_integer(value, minimum, maximum);
+  if (!number)
     fail(ErrorCode::kBadInput, name_settings("--layout: "), key, "=", value, " is not a whole number from ", minimum, " to ", maximum);
   return static_cast<int>(*number);
 }
@@ -36,19 +38,25 @@ std::string choice(const std::string& key, const std::string& value, const std::
   return value;
 }
 
-/// "all" and so on, or layers by number: "0-5/9", rising.
-std::string recompute_value(const std::string& value) {
-  if (value == "none" || value == "all" || value == "auto") return value;
-  int64_t before = -1;
+bool is_recompute_word(const std::string& value) { return value == "none" || value == "all" || value == "auto"; }
+
+/// First and last layer of each run in "0-5/9"; the numbers rise.
+std::vector<std::pair<int64_t, int64_t>> layer_runs(const std::string& value) {
+  std::vector<std::pair<int64_t, int64_t>> runs;
   for (const std::string& part : split(value, '/')) {
-    const size_t dash = part.find('-');
-    const auto first = parse_integer(part.substr(0, dash));
-    const auto last = dash == std::string::npos ? first : parse_integer(part.substr(dash + 1));
-    if (!first || !last || *first <= before || *last < *first || *last > kMostLayers)
+    const auto [from, to] = split_once(part, '-');
+    const auto first = parse_integer(from, runs.empty() ? 0 : runs.back().second + 1, kMostLayers);
+    const auto last = first ? parse_integer(to.value_or(from), *first, kMostLayers) : std::nullopt;
+    if (!last)
       fail(ErrorCode::kBadInput, name_settings("--layout: recompute="), value,
            ": expected none, all, auto, or rising numbers of layers from 0, such as 0-5/9");
-    before = *last;
+    runs.emplace_back(*first, *last);
   }
+  return runs;
+}
+
+std::string recompute_value(const std::string& value) {
+  if (!is_recompute_word(value)) layer_runs(value);  // Throws for invalid ones.
   return value;
 }
 
@@ -56,8 +64,8 @@ std::string split_value(const std::string& value) {
   if (value == "auto" || value == "even" || value == "branches") return value;
   int64_t before = 0;
   for (const std::string& part : split(value, '/')) {
-    const auto cut = parse_integer(part);
-    if (!cut || *cut <= before)
+    const auto cut = parse_integer(part, before + 1, INT64_MAX);
+    if (!cut)
       fail(ErrorCode::kBadInput, name_settings("--layout: split="), value,
            ": expected auto, even, branches, or rising layer numbers above 0 such as 3/7");
     before = *cut;
@@ -65,14 +73,14 @@ std::string split_value(const std::string& value) {
   return value;
 }
 
-/// Returns whether the key is the data degree, which otherwise follows from the number of ranks.
+/// Returns whether the key is dp, which otherwise follows from the number of ranks.
 bool set_key(Layout& layout, const std::string& key, const std::string& value) {
   if (key == "dp") layout.dp = integer_value(key, value, 1, kMostRanks);
   else if (key == "pp") layout.pp = integer_value(key, value, 1, kMostRanks);
   else if (key == "tp") layout.tp = integer_value(key, value, 1, kMostRanks);
   else if (key == "zero") layout.zero = integer_value(key, value, 0, 3);
   else if (key == "microbatches") layout.microbatches = integer_value(key, value, 1, 4096);
-  else if (key == "sync") layout.sync = parse_sync(to_text(parse_sync(value)));  // As a run that goes on will read it.
+  else if (key == "sync") layout.sync = parse_sync(to_text(parse_sync(value)));  // Rounded as a resumed run will read it.
   else if (key == "schedule") layout.schedule = value;
   else if (key == "recompute") layout.recompute = recompute_value(value);
   else if (key == "accumulate") layout.accumulate = integer_value(key, value, 1, 1 << 20);
@@ -83,7 +91,8 @@ bool set_key(Layout& layout, const std::string& key, const std::string& value) {
   else if (key == "order") layout.order = choice(key, value, {"dp-pp-tp", "dp-tp-pp", "pp-dp-tp", "pp-tp-dp", "tp-dp-pp", "tp-pp-dp"});
   else if (key == "sequence") layout.sequence = integer_value(key, value, 0, 1) == 1;
   else
-    fail(ErrorCode::kBadInput, name_settings("--layout: unknown key '"), key, "'", did_you_mean(key, kKeys), "; keys: ", join(kKeys, " "));
+    fail(ErrorCode::kBadInput, name_settings("--layout: unknown key '"), key, "'", did_you_mean(key, kLayoutKeys),
+         "; keys: ", join(kLayoutKeys, " "));
   return key == "dp";
 }
 
@@ -91,12 +100,12 @@ bool parse_pairs(Layout& layout, const std::string& text) {
   bool dp_given = false;
   std::set<std::string> given;
   for (const std::string& part : split(text, ',')) {
-    const size_t equals = part.find('=');
-    if (equals == std::string::npos)
+    const auto [name, value] = split_once(part, '=');
+    if (!value)
       fail(ErrorCode::kBadInput, name_settings("--layout: '"), part,
            "' is not KEY=VALUE; a layout is auto, single, FILE.json, or for example dp=2");
-    const std::string key = trim(part.substr(0, equals));
-    dp_given |= set_key(layout, key, trim(part.substr(equals + 1)));
+    const std::string key = trim(name);
+    dp_given |= set_key(layout, key, trim(*value));
     if (!given.insert(key).second) fail(ErrorCode::kBadInput, name_settings("--layout "), text, ": ", key, " is given twice");
   }
   return dp_given;
@@ -107,30 +116,21 @@ bool parse_pairs(Layout& layout, const std::string& text) {
 }
 
 LayoutStage parse_stage(const std::string& where, const Json& json, size_t index) {
-  const std::string name = concat("stages[", index, "]");
+  const std::string name = concat(name_settings("--layout "), where, ": stages[", index, "]");
+  const JsonFields fields(json, name);
   LayoutStage stage{{}, static_cast<int>(index), 1};
-  if (!json.is_object()) bad_file(where, name + " is not an object");
   for (const auto& [key, value] : json.items()) {
-    if (key == "layers") {
-      if (!value.is_array()) bad_file(where, name + ".layers is not a list of names");
-      for (const Json& layer : value) {
-        if (!layer.is_string()) bad_file(where, name + ".layers is not a list of names");
-        stage.layers.push_back(layer.get<std::string>());
-      }
-    } else if (key == "worker" || key == "dp") {
-      if (!value.is_number_integer()) bad_file(where, concat(name, ".", key, " is not a whole number"));
-      const int64_t number = value.get<int64_t>(), least = key == "dp" ? 1 : 0;
-      if (number < least || number > kMostRanks) bad_file(where, concat(name, ".", key, " is ", number, ", expected ", least, " or more"));
-      (key == "dp" ? stage.dp : stage.worker) = static_cast<int>(number);
-    } else {
-      bad_file(where, concat(name, ": unknown key '", key, "'; keys: layers worker dp"));
-    }
+    if (key == "layers") stage.layers = fields.texts("layers", kMostLayers);
+    else if (key == "worker") stage.worker = static_cast<int>(fields.natural("worker", kMostRanks));
+    else if (key == "dp") stage.dp = static_cast<int>(fields.natural("dp", kMostRanks));
+    else fields.refuse("unknown key '", key, "'; keys: layers worker dp");
   }
-  if (stage.layers.empty()) bad_file(where, name + " has no layers");
+  if (stage.dp < 1) fields.refuse("expected 1 or more in \"dp\", found ", stage.dp);
+  if (stage.layers.empty()) fields.refuse("has no layers");
   return stage;
 }
 
-/// Workers are 0, 1, ... without gaps, each with one degree.
+/// Checks that workers are 0, 1, ... without gaps, each with one degree.
 void check_stages(Layout& layout, const std::string& where) {
   std::map<int, int> degrees;
   for (size_t i = 0; i < layout.stages.size(); ++i) {
@@ -175,7 +175,7 @@ bool parse_object(Layout& layout, const Json& json, const std::string& where) {
   return dp_given;
 }
 
-/// A layout, or a plan (docs/formats/plan.md), which has one.
+/// Parses a layout, or the layout of a plan (docs/formats/plan.md).
 bool parse_json(Layout& layout, const std::string& text, const std::string& where) {
   const Json json = parse_strict_ordered_json(text, {.path = where});
   if (!json.is_object() || !json.contains("format")) return parse_object(layout, json, where);
@@ -189,21 +189,18 @@ bool parse_json(Layout& layout, const std::string& text, const std::string& wher
 
 bool is_layout_file(const std::string& text) {
   // A schedule's file may end KEY=VALUE pairs too.
-  const bool has_key = std::find(kKeys.begin(), kKeys.end(), trim(text.substr(0, text.find('=')))) != kKeys.end();
+  const bool has_key = std::find(kLayoutKeys.begin(), kLayoutKeys.end(), trim(text.substr(0, text.find('=')))) != kLayoutKeys.end();
   return text.size() > 5 && text.ends_with(".json") && !has_key;
 }
 
 std::vector<bool> recomputed_layers(const std::string& recompute, size_t num_layers) {
   std::vector<bool> layers(num_layers, recompute == "all");
-  if (recompute == "all" || recompute == "none" || recompute == "auto") return layers;
-  for (const std::string& part : split(recompute, '/')) {
-    const size_t dash = part.find('-');
-    const auto first = static_cast<size_t>(*parse_integer(part.substr(0, dash)));
-    const auto last = dash == std::string::npos ? first : static_cast<size_t>(*parse_integer(part.substr(dash + 1)));
-    if (last >= num_layers)
+  if (is_recompute_word(recompute)) return layers;
+  for (const auto& [first, last] : layer_runs(recompute)) {
+    if (last >= std::ssize(layers))
       fail(ErrorCode::kBadInput, name_settings("--layout: recompute="), recompute, " names layer ", last,
            ", and the model has layers 0 to ", num_layers - 1);
-    std::fill(layers.begin() + static_cast<std::ptrdiff_t>(first), layers.begin() + static_cast<std::ptrdiff_t>(last) + 1, true);
+    std::fill(layers.begin() + first, layers.begin() + last + 1, true);
   }
   return layers;
 }
@@ -250,13 +247,13 @@ Layout parse_layout(const std::string& text, int workers) {
     return layout;
   }
   if (printable(text) != text)
-    fail(ErrorCode::kBadInput, name_settings("--layout "), printable(text), ": some bytes of it (shown as ?) are no text");
+    fail(ErrorCode::kBadInput, name_settings("--layout "), printable(text), ": some bytes of it (shown as ?) are not UTF-8");
   bool dp_given = true;
   if (text.front() == '{') dp_given = parse_json(layout, text, "{...}");
   else if (is_layout_file(text)) dp_given = parse_json(layout, read_small_file(text, size_t{1} << 24), text);
   else if (text != "single") dp_given = parse_pairs(layout, text);
   if (!dp_given && workers % (static_cast<int64_t>(layout.pp) * layout.tp) == 0) layout.dp = std::max(1, workers / (layout.pp * layout.tp));
-  // What configurations add, or allow (--virtual), is for those who have one.
+  // Combinations that depend on the configuration (--virtual) are checked with it.
   Layout alone = layout;
   if (!is_step(layout.sync) && !is_local(layout.sync)) alone.sync = {};
   check_refusals({.config = Config(), .layout = alone});

@@ -36,14 +36,14 @@ LearningRate learning_rate(const Config& config) {
           .end_factor = config.lr_end_factor};
 }
 
-// The rates are those of short trainings (150 to 200 steps of 64 samples of Fashion-MNIST or of English text) with a grid of 5 for each
-// optimizer and family: near the best, and on the side of the smaller ones, for larger models and longer runs. Checked with vgg11, resnet50
-// and gpt too. docs/guide/configuration.md has what each of them reaches. Nesterov momentum takes the rates of momentum, and AdamW those of
-// Adam. Weight decay: AdamW's is PyTorch's default, for without any it is Adam; all others have none.
+// The rates come from short trainings (150 to 200 steps of 64 samples of Fashion-MNIST or of English text) on a grid of 5 per optimizer and
+// family: near the best, on the smaller side for larger models and longer runs; checked with vgg11, resnet50 and gpt
+// (docs/guide/configuration.md). Nesterov momentum takes the rates of momentum, AdamW those of Adam. AdamW has PyTorch's default weight
+// decay, the others none.
 
 namespace {
 
-/// By optimizer, one rate a family, in the order of model_families().
+/// Per optimizer one rate per family, in the order of model_families().
 using Rates = std::array<double, 6>;
 const std::vector<std::pair<std::string, Rates>>& rates() {
   static const std::vector<std::pair<std::string, Rates>> table = {

@@ -1,6 +1,6 @@
 #pragma once
-// When a setting, or a key of --layout, means something: one table, a row for each of them. The command line, files and train() are checked
-// by it, -h and docs/guide/configuration.md show it, and config.toml has what it lets through. So no option is accepted and ignored.
+// When a setting, or a key of --layout, has an effect (settings_table.cpp has one row for each). The command line, files and train() are
+// checked by it, -h and docs/guide/configuration.md show it, and config.toml has what it lets through: no option is accepted and ignored.
 
 #include <optional>
 #include <set>
@@ -14,7 +14,7 @@
 
 namespace cohort {
 
-/// What decides whether a setting means something.
+/// What decides whether a setting has an effect.
 struct Situation {
   const Config& config;
   Layout layout;
@@ -24,35 +24,37 @@ struct Situation {
 
   Devices devices() const { return parse_devices(config.device); }
 };
-/// As far as the configuration tells: its layout and --workers on this host, what its data's name says.
+/// The situation as far as the configuration alone determines it: its layout, --workers on this host, the kind of data by its name.
 COHORT_PROGRAM_API Situation situation_of(const Config& config);
-/// Whether ranks talk to the one that serves the model, and to nobody else: sync=async, stale:K and queue, but under the virtual
-/// clock.
+/// Whether ranks exchange with a parameter server only: sync=async, stale:K, queue and a quorum, without --virtual.
 bool is_served(const Config& config, const Layout& layout);
-/// `data` as --data has it; empty where the name does not tell.
+/// `data` is a value of --data; nullopt where its name does not determine the kind.
 std::optional<bool> is_text_data(const std::string& data);
 
-/// As it is typed: TOML without its quotes.
+/// The value as it is typed: TOML without its quotes.
 std::string plain_value(const Setting& setting, const Config& config);
 
-struct OptionRule {
-  const char* name;                ///< Of a setting, or of a key of --layout.
-  const char* off;                 ///< The value that asks for nothing, as Setting::get writes it: never refused. "" where there is none.
-  const char* when;                ///< "with --precision fp16"; "": always.
-  bool (*acts)(const Situation&);  ///< Null: always.
-  std::string (*now)(const Situation&);  ///< "the precision is fp32"
-  const char* instead;                   ///< "use --precision fp16"
+/// When a setting has an effect. Null and "": always.
+struct Condition {
+  const char* when = "";  ///< "with --precision fp16"
+  bool (*acts)(const Situation&) = nullptr;
+  std::string (*now)(const Situation&) = nullptr;  ///< Why it has none: "the precision is fp32".
+  const char* instead = "";                        ///< "use --precision fp16"
+};
+
+struct OptionRule : Condition {
+  std::string name;  ///< The name of a setting, or of a key of --layout.
+  std::string off;   ///< Value without effect, which is never refused, in the form of Setting::get; "": none.
 };
 const std::vector<OptionRule>& option_rules();
 const std::vector<OptionRule>& layout_rules();
 
-/// Whether the setting means something there. A setting without a row does not.
+/// Whether the setting has an effect in that situation.
 bool acts(const std::string& setting, const Situation& situation);
 /// Error(kBadInput) for the first setting that was given, or key of the layout that is not its default, and would be ignored.
 COHORT_PROGRAM_API void check_options(const Situation& situation);
 
-/// A file's settings below those of the command line: what means something in the file alone, and no longer beside these options, goes back
-/// to its default. Returns the names.
+/// Resets settings of a file that had an effect there and have none beside the options of the command line. Returns their names.
 std::vector<std::string> leave_out_overridden(Config& merged, const Config& file, const std::set<std::string>& command_line);
 
 }  // namespace cohort

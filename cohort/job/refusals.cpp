@@ -8,277 +8,182 @@
 
 namespace cohort {
 namespace {
+namespace asked {
 
-const char* axes_of(const Layout& layout) { return layout.pp > 1 && layout.tp > 1 ? "pp and tp" : layout.pp > 1 ? "pp" : "tp"; }
+// What a situation asks for, with its value; "" where it does not. A key of --layout stands without the option's name.
 
-bool all_cpu(const Situation& s) { return s.devices().all_cpu(); }
-
-bool trains_alone(const Situation& s) { return is_local(s.layout.sync); }
-std::string sync_key(const Situation& s) { return concat("sync=", s.layout.sync); }
-std::string sync_of(const Situation& s) { return "--layout: " + sync_key(s); }
-
-bool is_virtual(const Situation& s) { return !s.config.virtual_time.empty(); }
-bool is_served(const Situation& s) { return is_served(s.config, s.layout); }
-bool pushes_gradients(const Situation& s) { return has_late_gradients(s.layout.sync); }
-/// Compressions that leave out most of what they are given.
-bool drops_most(const Situation& s) { return s.layout.compress.starts_with("topk") || s.layout.compress.starts_with("powersgd"); }
-/// The first setting that workers do not have that do not wait for one another.
-std::string not_asynchronous(const Situation& s) {
-  const Config& c = s.config;
-  const std::string& precision = s.layout.precision.empty() ? c.precision : s.layout.precision;
-  const int64_t accumulate = std::max(c.accumulate, s.layout.accumulate);
-  if (accumulate > 1) return concat("--accumulate ", accumulate);
-  if (c.device != "cpu") return "--device " + c.device;
-  if (precision == "fp16") return "--precision fp16";
-  if (c.sync_batch_norm) return "--sync-batch-norm";
-  if (c.noise_scale > 0) return concat("--noise-scale ", c.noise_scale);
-  return "";
-}
-/// And under the virtual clock.
-std::string not_virtual(const Situation& s) {
-  const std::string found = not_asynchronous(s);
-  if (!found.empty()) return found;
-  if (s.config.memory_limit > 0) return concat("--memory-limit ", s.config.memory_limit);
-  return s.config.inject.empty() ? "" : "--inject " + s.config.inject;
+std::string if_asked(bool asked, const std::string& text) { return asked ? text : ""; }
+std::string option(bool asked, const char* name, const std::string& value) {
+  return if_asked(asked, concat("--", name, value.empty() ? "" : " ", value));
 }
 
+const std::string& precision_of(const Situation& s) { return s.layout.precision.empty() ? s.config.precision : s.layout.precision; }
 const std::string& shares_of(const Situation& s) { return s.layout.shares.empty() ? s.config.shares : s.layout.shares; }
 
-std::string if_asked(bool asked, const std::string& found) { return asked ? found : ""; }
-std::string setting(bool asked, const char* option, const std::string& value, const std::string& with) {
-  return if_asked(asked, concat(name_settings(concat("--", option)), value.empty() ? "" : " ", value, " with ", with));
+std::string sync(const Situation& s) { return concat("sync=", s.layout.sync); }
+std::string served(const Situation& s) { return if_asked(is_served(s.config, s.layout), sync(s)); }
+std::string virtual_time(const Situation& s) { return option(!s.config.virtual_time.empty(), "virtual", ""); }
+std::string served_or_virtual(const Situation& s) { return served(s) + virtual_time(s); }
+std::string local(const Situation& s) { return if_asked(is_local(s.layout.sync), sync(s)); }
+std::string late_gradients(const Situation& s) { return if_asked(has_late_gradients(s.layout.sync), sync(s)); }
+std::string in_order(const Situation& s) { return if_asked(is_in_order(s.layout.sync), sync(s)); }
+std::string whole_models(const Situation& s) {
+  return if_asked(s.layout.sync.kind == SyncKind::kQueue || s.layout.sync.quorum > 0, sync(s));
+}
+std::string fragments(const Situation& s) { return if_asked(s.layout.sync.fragments > 1, sync(s)); }
+std::string not_step(const Situation& s) { return if_asked(!is_step(s.layout.sync), sync(s)); }
+
+std::string tp(const Situation& s) { return if_asked(s.layout.tp > 1, "tp"); }
+std::string model_parallel(const Situation& s) {
+  return if_asked(s.layout.is_model_parallel(), s.layout.tp == 1 ? "pp" : s.layout.pp == 1 ? "tp" : "pp and tp");
+}
+std::string zero(const Situation& s) { return if_asked(s.layout.zero > 0, concat("zero=", s.layout.zero)); }
+std::string divided_model(const Situation& s) { return s.layout.is_model_parallel() ? model_parallel(s) : zero(s); }
+std::string divided_or_recomputed(const Situation& s) {
+  return s.layout.is_model_parallel() ? model_parallel(s) : if_asked(s.layout.recompute != "none", "recompute");
+}
+std::string uneven(const Situation& s) { return if_asked(!s.layout.is_even(), "stages of different dp"); }
+std::string order(const Situation& s) { return if_asked(s.layout.order != Layout().order, "order=" + s.layout.order); }
+
+bool is_sparse(const Layout& layout) { return layout.compress.starts_with("topk") || layout.compress.starts_with("powersgd"); }
+std::string compression(const Situation& s) { return if_asked(s.layout.compress != "none", "compress=" + s.layout.compress); }
+std::string sparse_compression(const Situation& s) { return if_asked(is_sparse(s.layout), compression(s)); }
+std::string dense_compression(const Situation& s) { return if_asked(!is_sparse(s.layout), compression(s)); }
+
+std::string shares(const Situation& s) { return option(shares_of(s) != "equal", "shares", shares_of(s)); }
+std::string measured_shares(const Situation& s) { return option(shares_of(s) == "auto", "shares", "auto"); }
+std::string gpu(const Situation& s) { return option(!s.devices().all_cpu(), "device", s.config.device); }
+std::string any_cpu(const Situation& s) { return option(s.devices().any_cpu(), "device", s.config.device); }
+std::string nccl(const Situation& s) { return option(s.config.backend == "nccl", "backend", "nccl"); }
+std::string synced_norms(const Situation& s) { return option(s.config.sync_batch_norm, "sync-batch-norm", ""); }
+std::string label_smoothing(const Situation& s) {
+  return option(s.config.label_smoothing > 0, "label-smoothing", concat(s.config.label_smoothing));
+}
+std::string noise_scale(const Situation& s) { return option(s.config.noise_scale > 0, "noise-scale", concat(s.config.noise_scale)); }
+std::string fp16(const Situation& s) { return option(precision_of(s) == "fp16", "precision", "fp16"); }
+std::string half_precision(const Situation& s) { return option(precision_of(s) != "fp32", "precision", precision_of(s)); }
+std::string pruning(const Situation& s) { return option(!s.config.prune.empty(), "prune", s.config.prune); }
+std::string quantize_aware(const Situation& s) {
+  return option(!s.config.quantize_aware.empty(), "quantize-aware", s.config.quantize_aware);
+}
+std::string hint(const Situation& s) { return option(!s.config.hint.empty(), "hint", s.config.hint); }
+std::string answers_beside(const Situation& s) { return option(s.config.teacher_answers == "beside", "teacher-answers", "beside"); }
+std::string batch_schedule(const Situation& s) {
+  return option(!s.config.batch_schedule.empty(), "batch-schedule", s.config.batch_schedule);
+}
+std::string several_ranks(const Situation& s) { return if_asked(s.layout.num_ranks() > 1, concat(s.layout.num_ranks(), " ranks")); }
+
+/// The first setting that workers which do not wait for one another cannot have.
+std::string not_asynchronous(const Situation& s) {
+  const int64_t accumulate = std::max(s.config.accumulate, s.layout.accumulate);
+  for (const std::string& found : {option(accumulate > 1, "accumulate", concat(accumulate)),
+                                   option(s.config.device != "cpu", "device", s.config.device), fp16(s), synced_norms(s), noise_scale(s)})
+    if (!found.empty()) return found;
+  return "";
+}
+std::string not_virtual(const Situation& s) {
+  for (const std::string& found : {not_asynchronous(s), option(s.config.memory_limit > 0, "memory-limit", concat(s.config.memory_limit)),
+                                   option(!s.config.inject.empty(), "inject", s.config.inject)})
+    if (!found.empty()) return found;
+  return "";
 }
 
-std::vector<Refusal> refusals_of_served() {
-  return {
+}  // namespace asked
+}  // namespace
+
+std::string Refusal::found(const Situation& situation) const {
+  const std::string first = one(situation), second = first.empty() ? "" : other(situation);
+  return second.empty() ? "" : concat(first.starts_with("--") ? "" : "--layout: ", first, " with ", second);
+}
+
+const std::vector<Refusal>& refusals() {
+  using namespace asked;
+  static const std::vector<Refusal> kTable = {
       {"`sync=async`, `stale`, `queue` and a quorum with `pp`, `tp` or `zero`",
        "each of their workers has a whole model: use dp alone, or sync=local:H, whose workers may be pipelines or tensor-parallel groups",
-       [](const Situation& s) {
-         const bool divides = s.layout.is_model_parallel() || s.layout.zero > 0;
-         return if_asked(
-             is_served(s) && divides,
-             concat(sync_of(s), " with ", s.layout.is_model_parallel() ? std::string(axes_of(s.layout)) : concat("zero=", s.layout.zero)));
-       }},
+       served, divided_model},
       {"`sync=async` and `stale` with `compress` `topk` or `powersgd`",
        "a push is applied when it comes, and most of it would wait for the worker's next one: use compress=fp16, bf16 or int8, or none",
-       [](const Situation& s) {
-         return if_asked(pushes_gradients(s) && drops_most(s), concat(sync_of(s), " with compress=", s.layout.compress));
-       }},
+       late_gradients, sparse_compression},
       {"`sync=stale:0` with `compress`",
        "its bits are the same whoever computes a share, and what compression leaves out is a worker's own: use sync=step with compress, or "
        "stale:1",
-       [](const Situation& s) {
-         return if_asked(is_in_order(s.layout.sync) && s.layout.compress != "none" && !drops_most(s),
-                         concat(sync_of(s), " with compress=", s.layout.compress));
-       }},
+       in_order, dense_compression},
       {"`sync=queue`, and `local` and `diloco` with a quorum, with `compress`",
        "whole models travel, and all that are trained on from one would have its errors: use sync=async, or sync=local:H or diloco:H "
        "without a quorum",
-       [](const Situation& s) {
-         const SyncMode& sync = s.layout.sync;
-         const bool moves_models = sync.kind == SyncKind::kQueue || sync.quorum > 0;
-         return if_asked(moves_models && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
-       }},
-      {"`sync=async`, `stale`, `queue` and a quorum with `--shares`", "a faster worker takes more work items by itself: leave it out",
-       [](const Situation& s) { return setting(is_served(s) && shares_of(s) != "equal", "shares", shares_of(s), sync_key(s)); }},
+       whole_models, compression},
+      {"`sync=async`, `stale`, `queue` and a quorum with `--shares`", "a faster worker takes more work items by itself: leave it out", shares,
+       served},
       {"`sync=async`, `stale`, `queue` and a quorum with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or "
        "`--noise-scale`",
-       "leave it out, or use sync=step",
-       [](const Situation& s) {
-         const std::string found = is_served(s) ? not_asynchronous(s) : "";
-         return if_asked(!found.empty(), concat(name_settings(found), " with ", sync_key(s)));
-       }},
-  };
-}
-
-std::vector<Refusal> refusals_of_all() {
-  return {
-      {"`zero` 1 to 3 with `compress`", "use zero=0 with compression, or compress=none",
-       [](const Situation& s) {
-         return if_asked(s.layout.zero > 0 && s.layout.compress != "none",
-                         concat("--layout: zero=", s.layout.zero, " with compress=", s.layout.compress));
-       }},
-      {"`compress` with `pp` or `tp`", "use compress=none, or dp alone",
-       [](const Situation& s) {
-         return if_asked(s.layout.is_model_parallel() && s.layout.compress != "none",
-                         concat("--layout: compress=", s.layout.compress, " with ", axes_of(s.layout)));
-       }},
-      {"`order` with stages of different `dp`", "leave order out",
-       [](const Situation& s) {
-         return if_asked(!s.layout.is_even() && s.layout.order != "dp-pp-tp",
-                         concat("--layout: order=", s.layout.order, " with stages of different dp"));
-       }},
+       "leave it out, or use sync=step", not_asynchronous, served},
+      {"`zero` 1 to 3 with `compress`", "use zero=0 with compression, or compress=none", zero, compression},
+      {"`compress` with `pp` or `tp`", "use compress=none, or dp alone", compression, model_parallel},
+      {"`order` with stages of different `dp`", "leave order out", order, uneven},
       {"`shares` with `pp` or `tp`",
-       "use equal shares, or stages with more replicas in a layout file ({\"stages\": [{\"layers\": [...], \"dp\": 2}, ...]})",
-       [](const Situation& s) {
-         return setting(s.layout.is_model_parallel() && shares_of(s) != "equal", "shares", shares_of(s), axes_of(s.layout));
-       }},
+       "use equal shares, or stages with more replicas in a layout file ({\"stages\": [{\"layers\": [...], \"dp\": 2}, ...]})", shares,
+       model_parallel},
       {"`--device` other than `cpu` with `pp` or `tp`", "stages and divided layers exchange through the host's memory: use --device cpu",
-       [](const Situation& s) {
-         return setting(s.layout.is_model_parallel() && !all_cpu(s), "device", s.config.device, axes_of(s.layout));
-       }},
-      {"`--device` other than `cpu` with `compress`", "it works on gradients in the host's memory: use compress=none, or --device cpu",
-       [](const Situation& s) {
-         return setting(s.layout.compress != "none" && !all_cpu(s), "device", s.config.device, concat("compress=", s.layout.compress));
-       }},
+       gpu, model_parallel},
+      {"`--device` other than `cpu` with `compress`", "it works on gradients in the host's memory: use compress=none, or --device cpu", gpu,
+       compression},
       {"`--backend nccl` where a rank has `--device cpu`",
-       "it moves tensors that lie on GPUs: give every rank one (--device cuda), or use --backend auto",
-       [](const Situation& s) {
-         return setting(s.devices().any_cpu() && s.config.backend == "nccl", "backend", "nccl",
-                        name_settings("--device ") + s.config.device);
-       }},
-      {"`--sync-batch-norm` with `tp`", "use norm=ghost, group or none, or dp and pp alone",
-       [](const Situation& s) { return setting(s.config.sync_batch_norm && s.layout.tp > 1, "sync-batch-norm", "", "tp"); }},
-      {"`--label-smoothing` with `tp`", "the loss over divided classes is not smoothed: use dp and pp alone",
-       [](const Situation& s) {
-         return setting(s.config.label_smoothing > 0 && s.layout.tp > 1, "label-smoothing", concat(s.config.label_smoothing), "tp");
-       }},
+       "it moves tensors that lie on GPUs: give every rank one (--device cuda), or use --backend auto", nccl, any_cpu},
+      {"`--sync-batch-norm` with `tp`", "use norm=ghost, group or none, or dp and pp alone", synced_norms, tp},
+      {"`--label-smoothing` with `tp`", "the loss over divided classes is not smoothed: use dp and pp alone", label_smoothing, tp},
       {"`--noise-scale` with `pp` or `tp`",
        "no rank has the whole gradient of a smaller batch: measure the same model and batch with dp alone, or in one process with "
        "--accumulate 2 or more; the noise scale does not depend on the layout",
-       [](const Situation& s) {
-         return setting(s.config.noise_scale > 0 && s.layout.is_model_parallel(), "noise-scale", concat(s.config.noise_scale),
-                        axes_of(s.layout));
-       }},
+       noise_scale, model_parallel},
       {"`--noise-scale` with `--sync-batch-norm`",
        "the gradient of a rank then depends on the samples of all: use another norm (norm=ghost, group, none), or leave --sync-batch-norm "
        "out",
-       [](const Situation& s) {
-         return setting(s.config.noise_scale > 0 && s.config.sync_batch_norm, "noise-scale", concat(s.config.noise_scale),
-                        name_settings("--sync-batch-norm"));
-       }},
-  };
-}
-
-bool prunes_weights(const Situation& s) { return !s.config.prune.empty(); }
-
-std::vector<Refusal> refusals_of_pruning() {
-  return {
-      {"`--prune` with `tp`", "the smallest weights are sought in whole rows, and tp divides them: use dp, zero=1 to 3 or pp",
-       [](const Situation& s) { return setting(prunes_weights(s) && s.layout.tp > 1, "prune", s.config.prune, "tp"); }},
-      {"`--prune` with another `sync` than `step`", "workers whose weights differ would prune different ones: use sync=step",
-       [](const Situation& s) { return setting(prunes_weights(s) && !is_step(s.layout.sync), "prune", s.config.prune, sync_key(s)); }},
-      {"`--prune` with `--virtual`", "its workers have no steps of their own to prune in: leave it out",
-       [](const Situation& s) { return setting(prunes_weights(s) && is_virtual(s), "prune", s.config.prune, name_settings("--virtual")); }},
-  };
-}
-
-bool rounds_weights(const Situation& s) { return !s.config.quantize_aware.empty(); }
-
-std::vector<Refusal> refusals_of_rounding() {
-  return {
-      {"`--quantize-aware` with `tp`", "tp divides the rows and samples that have one scale: use dp, zero=1 to 3 or pp",
-       [](const Situation& s) { return setting(rounds_weights(s) && s.layout.tp > 1, "quantize-aware", s.config.quantize_aware, "tp"); }},
-      {"`--quantize-aware` with another `--precision` than `fp32`",
-       "half precision would round the rounded numbers once more, to others than the file has: use --precision fp32",
-       [](const Situation& s) {
-         const std::string precision = s.layout.precision.empty() ? s.config.precision : s.layout.precision;
-         return setting(rounds_weights(s) && precision != "fp32", "quantize-aware", s.config.quantize_aware,
-                        concat(name_settings("--precision "), precision));
-       }},
-  };
-}
-
-bool has_hints(const Situation& s) { return !s.config.hint.empty(); }
-
-std::vector<Refusal> refusals_of_teacher() {
-  return {
-      {"`--hint` with `pp`, `tp` or `recompute`",
-       "the loss needs what whole layers gave, where it is computed: use dp, or zero=1 to 3, without recompute",
-       [](const Situation& s) {
-         const std::string with = s.layout.is_model_parallel() ? axes_of(s.layout) : s.layout.recompute != "none" ? "recompute" : "";
-         return setting(has_hints(s) && !with.empty(), "hint", s.config.hint, with);
-       }},
-      {"`--hint` with `sync=async`, `stale`, `queue`, a quorum or `--virtual`",
-       "their workers learn from kept scores: use sync=step, local:H or diloco:H",
-       [](const Situation& s) {
-         return setting(has_hints(s) && (is_served(s) || is_virtual(s)), "hint", s.config.hint,
-                        is_virtual(s) ? name_settings("--virtual") : sync_key(s));
-       }},
-      {"`--teacher-answers beside` with `sync=async`, `stale`, `queue`, a quorum or `--virtual`",
-       "who takes a share of a step is only known when it is taken: use cached, or live",
-       [](const Situation& s) {
-         return setting(s.config.teacher_answers == "beside" && (is_served(s) || is_virtual(s)), "teacher-answers", "beside",
-                        is_virtual(s) ? name_settings("--virtual") : sync_key(s));
-       }},
-  };
-}
-
-std::vector<Refusal> refusals_of_local_steps() {
-  return {
+       noise_scale, synced_norms},
       {"`sync=local` and `diloco` with `zero` 1 to 3",
        "it divides over the workers what they exchange in every step: use zero=0 (with pp or tp where the model does not fit), or "
        "sync=step",
-       [](const Situation& s) { return if_asked(trains_alone(s) && s.layout.zero > 0, concat(sync_of(s), " with zero=", s.layout.zero)); }},
+       local, zero},
       {"`sync=local` and `diloco` with stages of different `dp`",
-       "their replicas take the micro-batches of one pipeline in turn: give all stages the same dp, or use sync=step",
-       [](const Situation& s) { return if_asked(trains_alone(s) && !s.layout.is_even(), sync_of(s) + " with stages of different dp"); }},
+       "their replicas take the micro-batches of one pipeline in turn: give all stages the same dp, or use sync=step", local, uneven},
       {"`sync=local` and `diloco` with `compress` `topk` or `powersgd`",
-       "most of what workers learnt would wait for another exchange: use compress=fp16, bf16 or int8, or none",
-       [](const Situation& s) {
-         return if_asked(trains_alone(s) && drops_most(s), concat(sync_of(s), " with compress=", s.layout.compress));
-       }},
+       "most of what workers learnt would wait for another exchange: use compress=fp16, bf16 or int8, or none", local, sparse_compression},
       {"`sync=local` and `diloco` with `--shares auto`",
-       "workers would have to agree on their speeds between exchanges: give numbers, as --shares 3:1",
-       [](const Situation& s) { return setting(trains_alone(s) && shares_of(s) == "auto", "shares", "auto", sync_key(s)); }},
+       "workers would have to agree on their speeds between exchanges: give numbers, as --shares 3:1", measured_shares, local},
       {"`sync=local` and `diloco` with `--precision fp16`",
-       "each worker would skip steps of its own: use --precision bf16, which needs no loss scale",
-       [](const Situation& s) {
-         const std::string precision = s.layout.precision.empty() ? s.config.precision : s.layout.precision;
-         return setting(trains_alone(s) && precision == "fp16", "precision", precision, sync_key(s));
-       }},
+       "each worker would skip steps of its own: use --precision bf16, which needs no loss scale", fp16, local},
       {"`sync=local` and `diloco` with `--sync-batch-norm`",
        "it exchanges in every layer of every step: use norm=ghost, group or none; running statistics are averaged at each exchange",
-       [](const Situation& s) { return setting(trains_alone(s) && s.config.sync_batch_norm, "sync-batch-norm", "", sync_key(s)); }},
+       synced_norms, local},
       {"`sync=local` and `diloco` with `--noise-scale`",
-       "it compares gradients of workers that have the same weights: measure it with sync=step",
-       [](const Situation& s) {
-         return setting(trains_alone(s) && s.config.noise_scale > 0, "noise-scale", concat(s.config.noise_scale), sync_key(s));
-       }},
+       "it compares gradients of workers that have the same weights: measure it with sync=step", noise_scale, local},
       {"`--virtual` with two ranks or more",
-       "its workers are made up by one process: give workers=N in --virtual, and neither --workers nor dp, pp or tp",
-       [](const Situation& s) {
-         return if_asked(is_virtual(s) && s.layout.num_ranks() > 1, concat("--virtual with ", s.layout.num_ranks(), " ranks"));
-       }},
+       "its workers are made up by one process: give workers=N in --virtual, and neither --workers nor dp, pp or tp", virtual_time,
+       several_ranks},
       {"`--virtual` with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm`, `--noise-scale`, `--memory-limit` or "
        "`--inject`",
-       "leave it out; slow=, pauses= and mtbf= in --virtual make workers slow, stand still and die",
-       [](const Situation& s) {
-         const std::string found = is_virtual(s) ? not_virtual(s) : "";
-         return if_asked(!found.empty(), name_settings(found) + name_settings(" with --virtual"));
-       }},
+       "leave it out; slow=, pauses= and mtbf= in --virtual make workers slow, stand still and die", not_virtual, virtual_time},
       {"`sync=local:H:F` and `diloco:H:F` with `pp` or `tp`",
-       "ranks with copies of one weight would exchange it after different steps: use dp alone, or leave F out",
-       [](const Situation& s) {
-         const bool in_turn = s.layout.sync.fragments > 1;
-         return if_asked(in_turn && s.layout.is_model_parallel(), concat(sync_of(s), " with ", axes_of(s.layout)));
-       }},
-  };
-}
-
-bool batch_grows(const Situation& s) { return !s.config.batch_schedule.empty(); }
-
-std::vector<Refusal> refusals_of_growing_batches() {
-  return {
+       "ranks with copies of one weight would exchange it after different steps: use dp alone, or leave F out", fragments, model_parallel},
+      {"`--prune` with `tp`", "the smallest weights are sought in whole rows, and tp divides them: use dp, zero=1 to 3 or pp", pruning, tp},
+      {"`--prune` with another `sync` than `step`", "workers whose weights differ would prune different ones: use sync=step", pruning,
+       not_step},
+      {"`--prune` with `--virtual`", "its workers have no steps of their own to prune in: leave it out", pruning, virtual_time},
+      {"`--quantize-aware` with `tp`", "tp divides the rows and samples that have one scale: use dp, zero=1 to 3 or pp", quantize_aware,
+       tp},
+      {"`--quantize-aware` with another `--precision` than `fp32`",
+       "half precision would round the rounded numbers once more, to others than the file has: use --precision fp32", quantize_aware,
+       half_precision},
+      {"`--hint` with `pp`, `tp` or `recompute`",
+       "the loss needs what whole layers gave, where it is computed: use dp, or zero=1 to 3, without recompute", hint,
+       divided_or_recomputed},
+      {"`--hint` with `sync=async`, `stale`, `queue`, a quorum or `--virtual`",
+       "their workers learn from kept scores: use sync=step, local:H or diloco:H", hint, served_or_virtual},
+      {"`--teacher-answers beside` with `sync=async`, `stale`, `queue`, a quorum or `--virtual`",
+       "who takes a share of a step is only known when it is taken: use cached, or live", answers_beside, served_or_virtual},
       {"`--batch-schedule` with `sync=async`, `stale`, `queue`, a quorum or `--virtual`",
        "how late a push may be is counted in batches of one size: use sync=step, local:H or diloco:H, or --schedule-lr linear",
-       [](const Situation& s) {
-         return setting(batch_grows(s) && (is_served(s) || is_virtual(s)), "batch-schedule", s.config.batch_schedule,
-                        is_virtual(s) ? name_settings("--virtual") : sync_key(s));
-       }},
-  };
-}
-
-}  // namespace
-
-const std::vector<Refusal>& refusals() {
-  static const std::vector<Refusal> kTable = [] {
-    std::vector<Refusal> all = refusals_of_served();
-    for (const auto& more : {refusals_of_all(), refusals_of_local_steps(), refusals_of_pruning(), refusals_of_rounding(),
-                             refusals_of_teacher(), refusals_of_growing_batches()})
-      all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }();
+       batch_schedule, served_or_virtual}};
   return kTable;
 }
 

@@ -11,19 +11,23 @@
 
 namespace cohort {
 
+/// Two things that no run can have together.
 struct Refusal {
   const char* what;     ///< For the documentation: "`zero` 1 to 3 with `compress`".
   const char* instead;  ///< "use zero=0 with compression, or compress=none"
-  /// The sentence's first half, with values, where the situation asks for it; else empty.
-  std::string (*found)(const Situation&);
+  std::string (*one)(const Situation&);
+  std::string (*other)(const Situation&);  ///< Each returns the option or key with its value where the situation has it, else "".
+
+  /// "--layout: zero=1 with compress=int8" where the situation has both, else "".
+  std::string found(const Situation& situation) const;
 };
 const std::vector<Refusal>& refusals();
 
-/// The sentence of the first row that the situation asks for.
+/// The error text of the first row that applies to the situation.
 std::optional<std::string> refusal_of(const Situation& situation);
-/// The same for a layout alone: what any configuration refuses.
+/// The error text for a layout with the default configuration.
 std::optional<std::string> refusal_of(const Layout& layout);
-/// Error(kBadInput) with it.
+/// Throws Error(kBadInput) with that text.
 void check_refusals(const Situation& situation);
 
 }  // namespace cohort

@@ -11,7 +11,7 @@ namespace {
 
 void take_back(Config& config, const char* setting) { find_setting(setting)->copy(config, Config()); }
 
-/// A length of one kind that is given now takes the place of one of the other kind from before.
+/// A new number of steps replaces earlier epochs, and vice versa.
 void keep_one_length(const Config& before, Config& now) {
   if (now.steps != before.steps && now.steps > 0 && now.epochs == before.epochs) take_back(now, "epochs");
   if (now.epochs != before.epochs && now.epochs > 0 && now.steps == before.steps) take_back(now, "steps");
@@ -23,7 +23,7 @@ Config own_config(const std::string& run) {
   read_config_file(own_file, own);
   if (own.given.empty())
     fail(ErrorCode::kBadInput, own_file, " holds no setting, and a run's own has many: it was cut; put the whole file back");
-  if (own.layout == "auto") own.layout = "dp";  // What it meant in runs from before there was a planner.
+  if (own.layout == "auto") own.layout = "dp";  // Its meaning in older runs.
   return own;
 }
 
@@ -43,15 +43,15 @@ Config trained_config(const ResumeRequest& request) {
   Config trained;
   read_config_text(request.trained, "the settings of the newest checkpoint of " + request.run, trained);
   trained = lasting_config(trained);
-  trained.run = own.run;                                                    // It may have been moved.
-  if (own.eval_every == 0) find_setting("eval-every")->copy(trained, own);  // Checkpoints of before have what 0 had become.
+  trained.run = own.run;                                                    // The run may have been moved.
+  if (own.eval_every == 0) find_setting("eval-every")->copy(trained, own);  // Older checkpoints hold the effective value.
   return trained;
 }
 
 Config resumed_config(const ResumeRequest& request) {
   const std::string own_file = request.run + "/config.toml";
   const Config own = lasting_config(own_config(request.run)), before = trained_config(request);
-  // What somebody has changed in the run's own file is an option like those of a command line.
+  // Edits of the run's own file count like options.
   Config config = before;
   std::set<std::string> edited;
   for (const Setting& setting : settings()) {
@@ -71,9 +71,8 @@ Config resumed_config(const ResumeRequest& request) {
   if (!config.init_from.empty() && before.init_from.empty())
     fail(ErrorCode::kBadInput, name_settings("--init-from "), config.init_from, name_settings(" would do nothing beside --resume: "),
          request.run, " goes on with its own weights; leave it out, or begin another run");
-  find_setting("init-from")->copy(config, before);  // By whatever path it was named.
+  find_setting("init-from")->copy(config, before);  // By any path.
   keep_one_length(without_options, config);
-  // What means something in the run alone, and no longer beside these options.
   leave_out_overridden(config, without_options, request.names);
   config.run = request.run;
   config.resume = true;

@@ -1,5 +1,5 @@
 #pragma once
-// The configuration of a run that goes on: the run's own config.toml, and over it what the user says now.
+// The configuration of a resumed run: its own config.toml, overridden by new settings.
 
 #include <set>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace cohort {
 
-/// A setting that is another than the run had. Values as TOML.
+/// A changed setting; values as TOML.
 struct SettingChange {
   std::string setting, from, to;
 };
@@ -18,24 +18,22 @@ std::string to_text(const SettingChange& change);
 
 struct ResumeRequest {
   std::string run;              ///< The run's folder.
-  std::string file;             ///< A config.toml that was given beside it, "" for none. The run's own is no other.
-  Config given;                 ///< Holds the values of
-  std::set<std::string> names;  ///< the settings that were given as options.
-  std::string trained = {};     ///< What its newest checkpoint was trained with, as TOML; "": what RUN/config.toml says.
+  std::string file;             ///< A further config.toml, or "". The run's own does not count.
+  Config given;                 ///< Values of the options,
+  std::set<std::string> names;  ///< and which were given.
+  std::string trained = {};     ///< TOML of its newest checkpoint; "": RUN/config.toml.
 };
 
-/// What the run was trained with so far.
+/// The configuration that the run was trained with so far.
 Config trained_config(const ResumeRequest& request);
 
-/// What the run was trained with, over it what RUN/config.toml has that is another by now, over that the file's settings, and the options
-/// over all. Steps given where the run has epochs take their place, and the other way round. Error(kBadInput) with file and line where one
-/// of the files is not what it should be.
+/// trained_config(), overridden by edits of RUN/config.toml, then by the further file, then by the options. New steps replace epochs, and
+/// vice versa. Error(kBadInput) with file and line for an invalid file.
 Config resumed_config(const ResumeRequest& request);
 
-/// What `now` has that `before` had not, in the order of the settings; without what belongs to one call alone (run, resume, json, quiet,
-/// inject).
+/// Changed settings in their order, without those of one invocation (run, resume, json, quiet, inject).
 std::vector<SettingChange> changes_between(const Config& before, const Config& now);
-/// The configuration as a run keeps it: without what belongs to one call alone.
+/// The configuration without settings of one invocation.
 Config lasting_config(const Config& config);
 
 }  // namespace cohort

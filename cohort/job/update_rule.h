@@ -1,5 +1,5 @@
 #pragma once
-// What a step of the optimizer goes by: which one it is, with its numbers. Torch-free.
+// The optimizer and its metaparameters. Torch-free.
 
 #include <cstdint>
 #include <string>
@@ -20,9 +20,9 @@ struct COHORT_API UpdateRule {
   bool counts_updates() const { return kind == Kind::kAdam || kind == Kind::kAdamW; }
 };
 
-/// Of a name as --optimizer has it; Error(kBadInput) for none.
+/// The kind of a value of --optimizer. Error(kBadInput) for an unknown one.
 COHORT_API UpdateRule::Kind optimizer_kind(const std::string& name);
-/// Of --optimizer and its numbers.
+/// The optimizer of a configuration.
 COHORT_API UpdateRule update_rule(const Config& config);
 
 }  // namespace cohort

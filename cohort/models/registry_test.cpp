@@ -75,11 +75,11 @@ TEST_CASE("an unknown option is refused with the nearest and the known ones") {
 TEST_CASE("a specification that cannot be read is refused") {
   CHECK(holds(refused_model(""), "the name is missing"));
   CHECK(holds(refused_model(":hidden=3"), "the name is missing"));
-  CHECK(holds(refused_model("fc:"), "'' is no key=value"));
-  CHECK(holds(refused_model("fc:hidden"), "'hidden' is no key=value"));
-  CHECK(holds(refused_model("fc:hidden="), "'hidden=' is no key=value"));
-  CHECK(holds(refused_model("fc:=3"), "'=3' is no key=value"));
-  CHECK(holds(refused_model("fc:hidden=3,"), "'' is no key=value"));
+  CHECK(holds(refused_model("fc:"), "'' is not key=value"));
+  CHECK(holds(refused_model("fc:hidden"), "'hidden' is not key=value"));
+  CHECK(holds(refused_model("fc:hidden="), "'hidden=' is not key=value"));
+  CHECK(holds(refused_model("fc:=3"), "'=3' is not key=value"));
+  CHECK(holds(refused_model("fc:hidden=3,"), "'' is not key=value"));
   CHECK(holds(refused_model("fc:hid\nden=3"), "holds a control character"));
   CHECK(holds(refused_model("fc:hidden=3,hidden=4"), "hidden is given twice"));
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What a run says at its end of its exchange, its waiting and its shares: how it might have been faster.
+// Advice at the end of a run: how its exchange, waiting and shares could have been faster.
 
 #include <cstdint>
 #include <string>
@@ -34,14 +34,14 @@ struct AdviceRecord {
   }
 };
 
-/// Which way of waiting for one another suits the workers of a run (plan/sync_advice.h).
+/// Which sync mode suits the workers of a run (plan/sync_advice.h).
 struct SyncAdviceRecord {
   static constexpr char kEvent[] = "sync_advice";
   struct Row {
-    std::string sync, options;  ///< As --layout has it, and what stands beside it: "--shares auto".
+    std::string sync, options;  ///< Value of --layout sync=, and further options such as "--shares auto".
     double samples_per_second = kUnknown, mean_late_steps = kUnknown;
-    double samples_low = kUnknown, samples_high = kUnknown;  ///< To a goal, beside those of step.
-    double time_low = kUnknown, time_high = kUnknown;        ///< Likewise.
+    double samples_low = kUnknown, samples_high = kUnknown;  ///< Samples to a goal, relative to sync=step.
+    double time_low = kUnknown, time_high = kUnknown;        ///< Time to a goal, likewise.
 
     void describe(auto& fields) {
       fields.text("sync", sync);
@@ -55,8 +55,8 @@ struct SyncAdviceRecord {
     }
   };
   std::string sentence;       ///< What to do, in one line, with the numbers that say why.
-  std::string sync, options;  ///< The choice.
-  std::string clock;          ///< The workers as --virtual has them.
+  std::string sync, options;  ///< The recommended mode.
+  std::string clock;          ///< The workers as a value of --virtual.
   std::vector<Row> rows;      ///< step first.
 
   void describe(auto& fields) {
@@ -68,19 +68,18 @@ struct SyncAdviceRecord {
   }
 };
 
-/// What workers that are not equally fast cost a run: the time that they wait for the slowest, as it was and as it would be with equal
-/// shares of the batch.
+/// Time that ranks of different speed waited for the slowest, as measured and as predicted for equal shares of the batch.
 struct WasteRecord {
   static constexpr char kEvent[] = "waste";
-  std::string sentence;                    ///< What it comes to, for people.
-  std::vector<double> shares;              ///< One a rank: those of the last steps.
-  std::vector<double> seconds_per_sample;  ///< One a rank: forward and backward.
+  std::string sentence;                    ///< Summary for users.
+  std::vector<double> shares;              ///< Per rank, of the last steps.
+  std::vector<double> seconds_per_sample;  ///< Per rank, forward and backward.
   int64_t slowest_rank = 0;
-  double measured_waste = kUnknown;  ///< Share of the ranks' seconds spent waiting for the slowest, with the shares of the last steps.
+  double measured_waste = kUnknown;  ///< Fraction of the ranks' time spent waiting, with the shares of the last steps.
   double measured_step_seconds = kUnknown;
-  double predicted_equal_waste = kUnknown;  ///< With equal shares, from the speeds: the plan's where there was one.
+  double predicted_equal_waste = kUnknown;  ///< With equal shares, from the speeds or the plan.
   double predicted_equal_step_seconds = kUnknown;
-  double measured_equal_waste = kUnknown;  ///< In the steps of this run whose shares were equal.
+  double measured_equal_waste = kUnknown;  ///< In steps with equal shares.
   double measured_equal_step_seconds = kUnknown;
 
   void describe(auto& fields) {

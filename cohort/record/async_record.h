@@ -1,5 +1,5 @@
 #pragma once
-// What a training whose workers do not wait for one another comes to: who did how much, how late pushes were, what was lost.
+// Statistics of an asynchronous training: work per worker, staleness of pushes, losses.
 
 #include <cstdint>
 #include <string>
@@ -13,12 +13,12 @@ struct AsyncRecord {
   static constexpr char kEvent[] = "async";
   struct Worker {
     int64_t worker = 0;
-    double speed = kUnknown;          ///< 1: the median of those that are asked for.
+    double speed = kUnknown;          ///< Relative to the median.
     int64_t pushes = 0, samples = 0;  ///< Applied.
-    int64_t lost = 0, deaths = 0;     ///< Work items that died with it.
-    int64_t left = 0;                 ///< Times that it said that it leaves.
+    int64_t lost = 0, deaths = 0;     ///< Tickets lost with it.
+    int64_t left = 0;                 ///< Announced departures.
     double computing_seconds = 0, waiting_seconds = 0, moving_seconds = 0;
-    double pushing_seconds = 0;  ///< The part of moving that brings its pushes to the server.
+    double pushing_seconds = 0;  ///< Part of moving_seconds: its pushes.
 
     void describe(auto& fields) {
       fields.count("worker", worker);
@@ -35,13 +35,13 @@ struct AsyncRecord {
     }
   };
   int64_t step = 0;
-  std::string sync, compress, remedy, clock;  ///< As --layout, --remedy and --virtual have them.
+  std::string sync, compress, remedy, clock;  ///< Values of the options.
   double virtual_seconds = kUnknown, samples_per_virtual_second = kUnknown;
   int64_t pushes = 0, samples = 0, lost = 0, deaths = 0, left = 0;
   int64_t bytes_to_workers = 0, bytes_to_server = 0, bytes_in_flight_of_worker = 0;
   double staleness_median = kUnknown, staleness_tail = kUnknown;  ///< In pushes.
   double mean_late_steps = kUnknown, most_late_steps = kUnknown;
-  std::vector<int64_t> staleness_from, pushes_of_staleness;  ///< Histogram: from this staleness to the next, that many pushes.
+  std::vector<int64_t> staleness_from, pushes_of_staleness;  ///< Histogram: lower bounds and counts.
   std::vector<Worker> workers;
 
   void describe(auto& fields) {

@@ -1,5 +1,5 @@
 #pragma once
-// What a run records at its end, however it ends.
+// Records at the end of a run.
 
 #include <cstdint>
 #include <map>
@@ -11,10 +11,10 @@
 
 namespace cohort {
 
-/// What a rank holds of a model that is divided over ranks.
+/// The part of a divided model on one rank.
 struct PartRecord {
-  std::string data, pipe, tensor;   ///< Place on each axis: "1 of 2".
-  std::vector<std::string> layers;  ///< Of which it holds all, or its part of the tensors.
+  std::string data, pipe, tensor;   ///< Position on each axis: "1 of 2".
+  std::vector<std::string> layers;  ///< Layers held whole or in part.
   std::vector<int64_t> stages;      ///< Empty without pipeline workers.
   double waited_seconds = kUnknown;
   std::optional<int64_t> most_kept_micro_batches;
@@ -34,13 +34,13 @@ struct PartRecord {
 struct RankRecord {
   int64_t rank = 0;
   std::string host;
-  std::string device;  ///< "" where all ranks are on the CPU.
+  std::string device;  ///< "": all ranks are on the CPU.
   std::optional<int64_t> pid, samples;
   double data_seconds = kUnknown, compute_seconds = kUnknown, exchange_seconds = kUnknown, optimizer_seconds = kUnknown;
   std::optional<int64_t> peak_memory_bytes;
-  std::optional<int64_t> weight_bytes, gradient_bytes, optimizer_bytes;  ///< By the formula of the layout.
-  std::optional<int64_t> memory_limit_bytes, peak_tensor_bytes;          ///< As the allocator counted; with --memory-limit.
-  std::optional<PartRecord> part;                                        ///< None where every rank has the whole model.
+  std::optional<int64_t> weight_bytes, gradient_bytes, optimizer_bytes;  ///< Predicted by the layout.
+  std::optional<int64_t> memory_limit_bytes, peak_tensor_bytes;          ///< Of the allocator; with --memory-limit.
+  std::optional<PartRecord> part;                                        ///< Nullopt: every rank has the whole model.
 
   void describe(auto& fields) {
     fields.count("rank", rank);
@@ -82,12 +82,12 @@ struct ConfusionRecord {
   }
 };
 
-/// A sample that was taken for another class, as a picture.
+/// A misclassified sample as a picture.
 struct MistakeRecord {
-  int64_t sample = 0;             ///< Its place among the validation samples.
+  int64_t sample = 0;             ///< Index among the validation samples.
   std::string label, predicted;   ///< Names of classes.
-  double probability = kUnknown;  ///< That the model gave to `predicted`.
-  std::string png;                ///< In base64.
+  double probability = kUnknown;  ///< Predicted probability of `predicted`.
+  std::string png;                ///< Base64.
 
   void describe(auto& fields) {
     fields.count("sample", sample);
@@ -98,11 +98,11 @@ struct MistakeRecord {
   }
 };
 
-/// Of the last evaluation: where the model was most sure, and wrong.
+/// The most confident mistakes of the last evaluation.
 struct MistakesRecord {
   static constexpr char kEvent[] = "mistakes";
   int64_t step = 0;
-  std::vector<MistakeRecord> pictures;  ///< The surest first.
+  std::vector<MistakeRecord> pictures;  ///< By falling confidence.
 
   void describe(auto& fields) {
     fields.count("step", step);
@@ -127,23 +127,23 @@ struct DoneRecord {
   static constexpr char kEvent[] = "done";
   int64_t step = 0;
   double loss = kUnknown, val_loss = kUnknown, val_error = kUnknown;
-  double val_precision = kUnknown, test_precision = kUnknown;  ///< Mean average precisions; of data with labels alone.
-  double seconds = kUnknown;                                   ///< Of the process that ended the run.
+  double val_precision = kUnknown, test_precision = kUnknown;  ///< Mean average precisions; for data with labels.
+  double seconds = kUnknown;                                   ///< Wall time of the last process.
   double predicted_step_seconds = kUnknown, measured_step_seconds = kUnknown;
-  double first_step_seconds = kUnknown;    ///< From the command to the end of the first step.
-  std::vector<int64_t> peak_memory_bytes;  ///< One a rank.
+  double first_step_seconds = kUnknown;    ///< From the start of the command.
+  std::vector<int64_t> peak_memory_bytes;  ///< Per rank.
   std::string run;
-  std::optional<int64_t> skipped_steps;  ///< Of fp16, for gradients that overflowed.
-  std::optional<double> noise_scale;     ///< None where it was not asked for.
+  std::optional<int64_t> skipped_steps;  ///< Skipped by fp16 because gradients overflowed.
+  std::optional<double> noise_scale;     ///< Nullopt: not measured.
   double virtual_seconds = kUnknown;     ///< On the clock of --virtual.
   std::string reason;                    ///< Why it ended: "steps", "goal" or "patience"; "" in older files.
-  std::optional<int64_t> best_step;      ///< Of the saved steps the one with the lowest validation loss; none where none was evaluated.
+  std::optional<int64_t> best_step;      ///< Saved step with the lowest validation loss; nullopt: none evaluated.
   double best_val_loss = kUnknown;
-  double guess_val_error = kUnknown, guess_val_precision = kUnknown;  ///< That always giving the same answer has.
-  std::string learnt_nothing;           ///< Where the model is no better than that: a sentence, with what to change.
-  std::optional<int64_t> test_samples;  ///< Of the test set; none where it was not evaluated.
+  double guess_val_error = kUnknown, guess_val_precision = kUnknown;  ///< Of a constant prediction.
+  std::string learnt_nothing;                                         ///< Advice where the model is no better than that.
+  std::optional<int64_t> test_samples;                                ///< Nullopt: the test set was not evaluated.
   double test_loss = kUnknown, test_error = kUnknown;
-  std::map<std::string, double> metrics, test_metrics;  ///< Those that were asked for, by name.
+  std::map<std::string, double> metrics, test_metrics;  ///< Requested metrics by name.
 
   void describe(auto& fields) {
     fields.count("step", step);

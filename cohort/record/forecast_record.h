@@ -1,5 +1,5 @@
 #pragma once
-// What a step was expected to cost before it ran. Keys of a worker are those of plan.json (docs/formats/plan.md), from which it is read.
+// Predicted cost of a step. Keys of a worker are those of plan.json (docs/formats/plan.md), from which it is read.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@ namespace cohort {
 
 struct ForecastRecord {
   static constexpr char kEvent[] = "forecast";
-  /// Of the rank of a place that has most.
+  /// Memory of the worker's largest rank.
   struct Memory {
     std::optional<int64_t> weights, gradients, optimizer, buffers, buckets, stash, recompute, overhead, total;
 
@@ -28,7 +28,7 @@ struct ForecastRecord {
       fields.count("total", total);
     }
   };
-  /// The ranks of one place on the pipeline axis; seconds of a step.
+  /// The ranks of one position on the pipeline axis; seconds per step.
   struct Worker {
     std::vector<int64_t> ranks;
     std::vector<std::string> layers;
@@ -51,10 +51,10 @@ struct ForecastRecord {
   };
   std::string source;  ///< "--profile FILE", "--layout auto", the name of a plan.
   double predicted_step_seconds = kUnknown;
-  std::vector<double> interval;  ///< Two numbers: of 100 runs 90 should be between.
-  std::string interval_from;     ///< "default", or "calibration: ..." of which runs.
+  std::vector<double> interval;  ///< Low and high end of the 90 % prediction interval.
+  std::string interval_from;     ///< "default", or "calibration: ..." with its runs.
   std::optional<int64_t> predicted_peak_memory_bytes;
-  double predicted_equal_waste = kUnknown, predicted_equal_step_seconds = kUnknown;  ///< As in WasteRecord, of a plan with `uneven`.
+  double predicted_equal_waste = kUnknown, predicted_equal_step_seconds = kUnknown;  ///< See WasteRecord; for uneven plans.
   std::vector<Worker> workers;
 
   bool has_interval() const { return interval.size() == 2; }

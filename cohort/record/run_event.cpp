@@ -151,7 +151,7 @@ Record read_record(const JsonLine& line) {
   return record;
 }
 
-/// The first of the records whose name it is.
+/// Reads the record whose event name it is.
 template <typename... Records>
 std::optional<RunEvent> read_one_of(const std::string& event, const JsonLine& line, const std::variant<Records...>* /*all*/) {
   std::optional<RunEvent> found;
@@ -162,7 +162,7 @@ std::optional<RunEvent> read_one_of(const std::string& event, const JsonLine& li
 }  // namespace
 
 Json to_json(const RunEvent& event) {
-  // A copy: describe() serves the reader too, so it takes what it may change.
+  // By value: describe() also serves the reader and takes non-const references.
   return std::visit(
       [](auto record) {
         Json object{{"event", record.kEvent}};

@@ -1,5 +1,5 @@
 #pragma once
-// One line of metrics.jsonl as a value: the record of one of the events. Format: docs/formats/metrics.md. Torch-free.
+// One line of metrics.jsonl as a value. Format: docs/formats/metrics.md. Torch-free.
 
 #include <optional>
 #include <string>
@@ -20,16 +20,16 @@ using RunEvent =
                  CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord, SyncAdviceRecord, WasteRecord,
                  AsyncRecord, ConfusionRecord, MistakesRecord, SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
 
-/// {"event": its name, its keys}.
+/// {"event": NAME, its keys}.
 Json to_json(const RunEvent& event);
-/// The same as a line, with its newline. Bytes that are no UTF-8 become U+FFFD.
+/// to_json() as a line with newline. Invalid UTF-8 becomes U+FFFD.
 std::string to_line(const RunEvent& event);
 
-/// None where no record has that name; keys that the record does not have are ignored. `where` ("metrics.jsonl:12") stands in front of
-/// errors. Error(kBadInput) for a value of the wrong kind, naming where, key, what was expected and what was found.
+/// Nullopt for an unknown event; unknown keys are ignored. Error(kBadInput) for a value of the wrong type; its text begins with `where`
+/// ("metrics.jsonl:12").
 std::optional<RunEvent> read_event(const Json& object, const std::string& where);
 
-/// Of what to_json() made of one.
+/// Reads back what to_json() made of a Record.
 template <typename Record>
 Record record_from(const Json& object, const std::string& where) {
   return std::get<Record>(read_event(object, where).value());

@@ -147,7 +147,8 @@ TEST_CASE("run events: values of the wrong kind name key, what was expected and 
   CHECK(error(R"({"event":"ranks"})") == "file:1: 'ranks': expected a list, found nothing");
   CHECK(error(R"({"event":"ranks","ranks":[{}]})") == "file:1: 'rank': expected a whole number from 0 up, found nothing");
   CHECK(error(R"({"event":"confusion","step":1})") == "file:1: a confusion matrix needs the lists 'classes' and 'counts'");
-  CHECK(error(R"({"event":"confusion","step":1,"classes":["a"],"counts":[3]})") == "file:1: a row of 'counts': expected a list, found 3");
+  CHECK(error(R"({"event":"confusion","step":1,"classes":["a"],"counts":[3]})") ==
+        "file:1: 'counts': expected rows of whole numbers from 0 up, found 3");
 }
 
 /// From the table of docs/formats/metrics.md: for each event the words in backticks that could be keys.

@@ -1,5 +1,5 @@
 #pragma once
-// What a run records when it begins or goes on.
+// Records at the start or resumption of a run.
 
 #include <cstdint>
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace cohort {
 
-/// What tensor parallelism makes of a model: which layers it divides, and which not.
+/// Which layers tensor parallelism divides.
 struct DivisionRecord {
   struct Layer {
     std::string layer, placement, reason;
@@ -22,7 +22,7 @@ struct DivisionRecord {
     }
   };
   std::string sentence;
-  double divided_weights = kUnknown;  ///< Share of the weights.
+  double divided_weights = kUnknown;  ///< Fraction of all weights.
   std::vector<Layer> layers;
 
   void describe(auto& fields) {
@@ -34,7 +34,7 @@ struct DivisionRecord {
 
 struct OptimizerRecord {
   std::string name;
-  double lr = kUnknown, weight_decay = kUnknown;  ///< That it trains with, given or chosen.
+  double lr = kUnknown, weight_decay = kUnknown;  ///< Effective values.
 
   void describe(auto& fields) {
     fields.text("name", name);
@@ -46,21 +46,21 @@ struct OptimizerRecord {
 struct StartRecord {
   static constexpr char kEvent[] = "start";
   int64_t world_size = 1;
-  std::string layout;  ///< JSON, an object with the keys of --layout; "" where there is none.
+  std::string layout;  ///< JSON object with the keys of --layout; "": none.
   std::optional<int64_t> parameters, train_samples, val_samples;
   std::string model, data;
   std::optional<int64_t> global_batch, steps;
-  std::string batch_schedule;  ///< How the batch grows, as --batch-schedule has it; "" where it does not.
+  std::string batch_schedule;  ///< Value of --batch-schedule; "": none.
   std::optional<OptimizerRecord> optimizer;
   std::string backend, launcher, version, torch, host, started;
-  std::string command, commit;                    ///< As it was typed, and of the git working tree around; "" where unknown.
-  std::string resume_with, reproduce_with;        ///< Commands that go on with the run, and that make it again.
-  std::vector<std::string> devices;               ///< One a rank; empty where all are on the CPU.
-  std::string device_backend;                     ///< "" where tensors on devices have no exchange of their own.
-  std::string loss;                               ///< "own": the model's; "mse", "binary": by name or by the data; "": the cross-entropy.
-  std::optional<int64_t> skipped_samples;         ///< That --skip-bad left out, where it did,
-  std::vector<std::string> skipped;               ///< and why, of the first of them.
-  std::optional<DivisionRecord> tensor_parallel;  ///< None without tp.
+  std::string command, commit;                    ///< Command line, and git commit of the working tree; "": unknown.
+  std::string resume_with, reproduce_with;        ///< Commands that resume and reproduce the run.
+  std::vector<std::string> devices;               ///< Per rank; empty: all on the CPU.
+  std::string device_backend;                     ///< Backend for device tensors; "": none.
+  std::string loss;                               ///< "own" (the model's), "mse", "binary"; "": cross-entropy.
+  std::optional<int64_t> skipped_samples;         ///< Left out by --skip-bad,
+  std::vector<std::string> skipped;               ///< and the reasons of the first ones.
+  std::optional<DivisionRecord> tensor_parallel;  ///< Nullopt without tp.
 
   void describe(auto& fields) {
     fields.count("world_size", world_size);
@@ -98,7 +98,7 @@ struct ResumeRecord {
   static constexpr char kEvent[] = "resume";
   int64_t step = 0;
   std::string from;
-  double seconds = kUnknown;  ///< That loading took.
+  double seconds = kUnknown;  ///< Loading time.
 
   void describe(auto& fields) {
     fields.count("step", step);
@@ -110,7 +110,7 @@ struct ResumeRecord {
 /// A setting that a resume changed.
 struct ChangeRecord {
   static constexpr char kEvent[] = "changed";
-  int64_t step = 0;  ///< From here on.
+  int64_t step = 0;  ///< First step with the new value.
   std::string setting, from, to;
 
   void describe(auto& fields) {
@@ -126,8 +126,8 @@ struct PipelineRecord {
   static constexpr char kEvent[] = "pipeline";
   struct Stage {
     std::vector<std::string> layers;
-    std::optional<int64_t> worker;      ///< Place on the pipeline axis.
-    double forward_seconds = kUnknown;  ///< Of a micro-batch; input and weight part as the schedule may divide them.
+    std::optional<int64_t> worker;      ///< Position on the pipeline axis.
+    double forward_seconds = kUnknown;  ///< Per micro-batch; backward may be split.
     double backward_input_seconds = kUnknown, backward_weight_seconds = kUnknown;
 
     void describe(auto& fields) {
@@ -141,9 +141,9 @@ struct PipelineRecord {
   std::string schedule;  ///< As the layout names it.
   std::vector<Stage> stages;
   std::optional<int64_t> micro_batches;
-  double predicted_step_seconds = kUnknown;  ///< Forwards and backwards of one pass through the schedule.
+  double predicted_step_seconds = kUnknown;  ///< One pass through the schedule.
   double predicted_bubble = kUnknown;        ///< Idle time / (ranks x step).
-  std::string chart_svg;                     ///< timeline_svg(); read from a file it may be anything.
+  std::string chart_svg;                     ///< Made by timeline_svg(); untrusted when read from a file.
 
   void describe(auto& fields) {
     fields.text("schedule", schedule);

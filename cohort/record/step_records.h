@@ -1,5 +1,5 @@
 #pragma once
-// What a run records while it trains.
+// Records during training.
 
 #include <cstdint>
 #include <map>
@@ -16,7 +16,7 @@ struct StepRecord {
   double loss = kUnknown, step_seconds = kUnknown, samples_per_second = kUnknown;
   double data_seconds = kUnknown, compute_seconds = kUnknown, exchange_seconds = kUnknown, optimizer_seconds = kUnknown;
   double learning_rate = kUnknown;
-  double gradient_norm = kUnknown;    ///< Unknown where nothing clips.
+  double gradient_norm = kUnknown;    ///< Unknown without clipping.
   double virtual_seconds = kUnknown;  ///< On the clock of --virtual.
 
   void describe(auto& fields) {
@@ -39,9 +39,9 @@ struct EvalRecord {
   int64_t step = 0;
   double val_loss = kUnknown;
   double val_error = kUnknown;            ///< A fraction.
-  double val_precision = kUnknown;        ///< Mean average precision; of data with labels alone.
+  double val_precision = kUnknown;        ///< Mean average precision; for data with labels.
   double virtual_seconds = kUnknown;      ///< On the clock of --virtual.
-  std::map<std::string, double> metrics;  ///< Those that were asked for, by name.
+  std::map<std::string, double> metrics;  ///< Requested metrics by name.
 
   void describe(auto& fields) {
     fields.count("step", step);
@@ -53,14 +53,14 @@ struct EvalRecord {
   }
 };
 
-/// A measurement of the gradient noise scale: what the step measured, and the running means after it.
+/// A measurement of the gradient noise scale, and the running means after it.
 struct NoiseRecord {
   static constexpr char kEvent[] = "noise_scale";
   int64_t step = 0;                                           ///< From 1.
   double small_batch = kUnknown, large_batch = kUnknown;      ///< Samples.
-  double small_squared = kUnknown, large_squared = kUnknown;  ///< Squared norms of the mean gradients, as measured in this step.
-  double gradient_squared = kUnknown, trace = kUnknown;       ///< Of |G|^2 and tr(Sigma) per sample, averaged over the last measurements.
-  double noise_scale = kUnknown;                              ///< trace / gradient_squared, samples; unknown where there is no estimate.
+  double small_squared = kUnknown, large_squared = kUnknown;  ///< Squared norms of this step's mean gradients.
+  double gradient_squared = kUnknown, trace = kUnknown;       ///< Running means of |G|^2 and tr(Sigma) per sample.
+  double noise_scale = kUnknown;                              ///< trace / gradient_squared in samples; may be unknown.
 
   void describe(auto& fields) {
     fields.count("step", step);
@@ -74,11 +74,11 @@ struct NoiseRecord {
   }
 };
 
-/// From a step on ranks get other parts of the global batch.
+/// New shares of the global batch from a step on.
 struct SharesRecord {
   static constexpr char kEvent[] = "shares";
   int64_t from_step = 0;
-  std::vector<double> shares;  ///< One a rank.
+  std::vector<double> shares;  ///< Per rank.
 
   void describe(auto& fields) {
     fields.count("from_step", from_step);
@@ -90,7 +90,7 @@ struct CheckpointRecord {
   static constexpr char kEvent[] = "checkpoint";
   int64_t step = 0;
   std::string path;
-  double seconds = kUnknown;  ///< That saving took.
+  double seconds = kUnknown;  ///< Saving time.
 
   void describe(auto& fields) {
     fields.count("step", step);
@@ -112,7 +112,7 @@ struct CheckpointFailedRecord {
 
 struct MissingLinesRecord {
   static constexpr char kEvent[] = "missing_lines";
-  int64_t lines = 0;  ///< That a full disk did not take since the line before.
+  int64_t lines = 0;  ///< Lines lost to a full disk since the line before.
 
   void describe(auto& fields) { fields.count("lines", lines); }
 };

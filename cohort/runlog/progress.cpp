@@ -1,6 +1,5 @@
-// The progress bar. The time left is (steps left) x (smoothed step time): an exponential mean over about the last 1 / kSmoothing steps of
-// the time between updates, so that evaluations and checkpoints count too, divided by the sum of its weights so that early figures are not
-// too small.
+// The progress bar. The time left is (steps left) x (smoothed step time), an exponential moving average of the time between updates (so
+// evaluations and checkpoints count), divided by the sum of its weights so that early values are unbiased.
 
 #include "cohort/runlog/progress.h"
 
@@ -9,7 +8,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -19,6 +17,7 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {
@@ -29,15 +28,6 @@ constexpr double kRedrawSeconds = 0.1;
 constexpr double kPlainSeconds = 5.0;
 constexpr int kMinBarColumns = 8, kMaxBarColumns = 40;
 constexpr char kBar[] = "\x1b[36m", kDim[] = "\x1b[2m", kStrong[] = "\x1b[1m", kReset[] = "\x1b[0m";
-
-void write_stderr(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // Nobody to tell that stderr is gone; training goes on.
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-}
 
 int stderr_columns() {
   winsize size{};
@@ -78,7 +68,7 @@ std::string error_text(double fraction) {
   return out;
 }
 
-/// `columns` characters of which the first part is full.
+/// A bar of `columns` characters.
 std::string draw_bar(double fraction, int columns, const ProgressOutput& output) {
   const int full = std::clamp(static_cast<int>(std::floor(fraction * columns)), 0, columns);
   std::string done, open;
@@ -169,7 +159,7 @@ std::string Progress::time_left() const {
 std::string Progress::bar_line(int columns) const {
   const bool known = total_steps_ > 0;
   const double fraction = known ? std::clamp(static_cast<double>(step_) / static_cast<double>(total_steps_), 0.0, 1.0) : 0;
-  // In the order in which they appear; `rank` is the order in which they are left out of a narrow line, the highest first.
+  // In display order; a narrow line drops the fields with the highest rank first.
   struct Field {
     std::string text;
     int rank;

@@ -9,7 +9,7 @@
 namespace cohort {
 namespace {
 
-constexpr size_t kMostSpans = 1024;  // Of a lane: a picture of more says nothing, and the file stays small.
+constexpr size_t kMostSpans = 1024;  // Per lane, to bound the file.
 
 void add(std::vector<TraceSpan>& lane, const char* name, double& at, double seconds) {
   if (!(seconds > 0)) return;
@@ -17,8 +17,7 @@ void add(std::vector<TraceSpan>& lane, const char* name, double& at, double seco
   at += seconds;
 }
 
-/// The lane of the schedule's that a rank follows: schedules number the places on the pipeline axis, or, where those have replicas of their
-/// own, all of these.
+/// The schedule's lane that a rank follows: schedules number the positions on the pipeline axis, or all replicas of these.
 const std::vector<TimedAction>* actions_of(const ForecastRecord& forecast, const Timeline& timeline, size_t worker, size_t replica) {
   if (timeline.ranks.size() == forecast.workers.size()) return &timeline.ranks[worker];
   size_t lane = replica;

@@ -1,5 +1,5 @@
 #pragma once
-// trace.json: one step as it was forecast and as it went, in the format of chrome://tracing, which Perfetto opens. Torch-free.
+// trace.json: one step as predicted and as measured, in the format of chrome://tracing (also read by Perfetto). Torch-free.
 
 #include <string>
 #include <vector>
@@ -12,15 +12,15 @@ namespace cohort {
 
 struct TraceSpan {
   std::string name, category;  ///< "F1.0", "forward".
-  double start = 0, end = 0;   ///< Seconds from the beginning of the step.
+  double start = 0, end = 0;   ///< Seconds since the beginning of the step.
 };
-using TraceLanes = std::vector<std::vector<TraceSpan>>;  ///< One a rank.
+using TraceLanes = std::vector<std::vector<TraceSpan>>;  ///< One per rank.
 
-/// The schedule's actions where there is a timeline of it (`passes` times), else forward and backward of each rank as one block; then the
-/// exchange that nothing hides, and the update.
+/// The schedule's actions (`passes` times) where it has a timeline, else forward and backward of each rank as one span; then the exposed
+/// exchange, and the update.
 TraceLanes predicted_lanes(const ForecastRecord& forecast, const Timeline& timeline, int passes, int num_ranks);
 
-/// Lanes that are empty on all ranks are left out, with their group.
+/// A group whose lanes are all empty is left out.
 Json run_trace(const TraceLanes& predicted, const TraceLanes& measured, const std::string& measured_name);
 
 }  // namespace cohort

@@ -1,11 +1,11 @@
 // TensorBoard event files.
 //
-// A file is a row of TFRecords:  uint64 length | uint32 masked crc of those 8 bytes | payload | uint32 masked crc of the payload,
+// A file is a sequence of TFRecords:  uint64 length | uint32 masked crc of those 8 bytes | payload | uint32 masked crc of the payload,
 // little-endian. A masked crc is the CRC-32C rotated right by 15 bits plus 0xa282ead8, so that the crc of data that holds crcs stays
 // useful. A payload is the protobuf message `Event` (tensorflow/core/util/event.proto), of which we write
 //   1 wall_time: double, 2 step: int64, 3 file_version: string ("brain.Event:2", in the first record only), 5 summary: Summary,
 //   7 session_log: SessionLog
-// where a SessionLog has 1 status (1 START: what earlier files have of this step and later ones is undone). Summary has 1 value: Value, and
+// where a SessionLog has 1 status (1 START: discards this step and later ones of earlier files). Summary has 1 value: Value, and
 // Value has 1 tag: string, and one of 2 simple_value: float, 4 image: Image, 8 tensor: TensorProto (with 9 metadata: SummaryMetadata). As
 // in proto3, a step of 0 is left out. An Image has 1 height, 2 width, 3 colorspace (1 gray, 3 RGB), 4 the bytes of the PNG. The page
 // HPARAMS reads metadata of a plug-in (tensorboard/plugins/hparams/plugin_data.proto): 1 plugin_data with 1 plugin_name, 2 content =
@@ -14,7 +14,7 @@
 //
 // CRC-32C is the remainder of the message, taken as a polynomial over GF(2), divided by 0x1EDC6F41; bits reflected, register preset to ones
 // and inverted at the end. A table holds the effect of each byte value on the register; each byte of the message is one look-up and one
-// shift: about 2 ns. Event files see a few hundred bytes a second, so neither slicing nor the SSE4.2 instruction is worth its code here.
+// shift: about 2 ns. Event files grow by a few hundred bytes a second, so neither slicing nor the SSE4.2 instruction pays off.
 // Source: RFC 3720, appendix B.4 (polynomial and test vectors); Sarwate 1988 (the table method).
 
 #include "cohort/runlog/tensorboard.h"
@@ -94,7 +94,7 @@ uint32_t big_endian(std::string_view bytes) {
   return value;
 }
 
-/// `value`: the fields of the Value beside its tag.
+/// `value`: the encoded fields of the Value other than its tag.
 std::string summary_event(std::string_view tag, int64_t step, const std::string& value, double wall_seconds) {
   std::string summary_value, summary, event;
   append_bytes(summary_value, 1, tag);
@@ -105,7 +105,7 @@ std::string summary_event(std::string_view tag, int64_t step, const std::string&
   return event;
 }
 
-/// A Value whose metadata hold HParamsPluginData with `session` as its field `field`. Its tensor, {0}, says nothing.
+/// A Value whose metadata hold HParamsPluginData with `session` as its field `field`; its tensor is a dummy.
 std::string session_event(std::string_view tag, int field, const std::string& session, double wall_seconds) {
   std::string data, plugin, metadata, dimension, shape, tensor, value;
   append_bytes(data, field, session);
@@ -124,8 +124,8 @@ std::string session_event(std::string_view tag, int field, const std::string& se
 
 uint32_t masked_crc(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xa282ead8u; }
 
-/// TensorBoard reads a folder's files in the order of their names. So a new one's seconds are beyond those of all that are there, whatever
-/// the clock says by now.
+/// TensorBoard reads files in the order of their names, so the seconds in a new name exceed those of all existing files, whatever the
+/// clock is.
 int64_t seconds_for_name(const std::string& folder, double now) {
   auto seconds = static_cast<int64_t>(now);
   std::error_code ignored;
@@ -243,7 +243,7 @@ TensorBoardWriter::~TensorBoardWriter() {
   try {
     flush();
   } catch (const Error&) {
-    // A destructor cannot report it; who wants to know calls flush() first.
+    // A destructor cannot report it; call flush() first.
   }
 }
 
@@ -267,7 +267,7 @@ void TensorBoardWriter::add(std::string_view event) {
 }
 
 bool TensorBoardWriter::flush() {
-  // Emptied in any case: a disk that stays full must not fill the memory.
+  // Cleared even on failure: a full disk must not exhaust memory.
   const std::string pending = std::exchange(buffer_, {});
   if (const int reason = pending.empty() ? 0 : file_->append(pending); reason != 0)
     fail_errno(ErrorCode::kFailed, "write", file_->path(), reason);

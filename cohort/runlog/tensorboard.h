@@ -1,6 +1,5 @@
 #pragma once
-// TensorBoard event files: scalars, pictures, and the settings of the run for the page HPARAMS. A record is length, masked CRC32C of the
-// length, a small protobuf, masked CRC32C of it.
+// TensorBoard event files: scalars, pictures, and settings for the page HPARAMS. tensorboard.cpp describes the format.
 
 #include <cstdint>
 #include <optional>
@@ -13,28 +12,28 @@
 
 namespace cohort {
 
-/// A setting as the page HPARAMS sorts and filters it.
+/// A setting on the page HPARAMS.
 struct SessionSetting {
   std::string name;
   std::variant<double, bool, std::string> value;
 };
 
-/// One writer, one thread. Writes a new file FOLDER/events.out.tfevents.<seconds>.<host>.<pid>, whose name sorts after all that are there;
-/// flushed at flush(), in the destructor, and whenever 64 KiB wait. `folder` (RUN/events) is made where it is missing. Error(kFailed) with
-/// the path and the system's reason; the destructor drops it. What could not be written is lost whole: no record of the file is ever torn.
+/// Writes a new file FOLDER/events.out.tfevents.<seconds>.<host>.<pid>, whose name sorts after all existing ones; flushed at flush(), in
+/// the destructor, and whenever 64 KiB are buffered. Creates `folder` (RUN/events). Error(kFailed) with the path and the system's reason,
+/// ignored in the destructor. A failed write loses whole records only. One thread.
 class TensorBoardWriter {
  public:
-  /// `resume_step`: what earlier files have of steps after it is undone by the beginning of this one; TensorBoard drops it.
+  /// `resume_step`: TensorBoard discards later steps of earlier files.
   explicit TensorBoardWriter(const std::string& folder, int64_t resume_step = 0);
   ~TensorBoardWriter();
   TensorBoardWriter(const TensorBoardWriter&) = delete;
   TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
 
-  /// `wall_seconds`: since 1970. The value is stored as a float32; infinities and NaN are kept.
+  /// `wall_seconds`: Unix time. The value is stored as a float32, also infinities and NaN.
   void scalar(const std::string& tag, int64_t step, double value, double wall_seconds);
-  /// `png`: the bytes of a gray or RGB one. Others are left out.
+  /// `png`: a gray or RGB PNG; others are ignored.
   void picture(const std::string& tag, int64_t step, std::string_view png, double wall_seconds);
-  /// What the run was started with, and how it ended: once each a process.
+  /// Settings of the run, and how it ended; once per process.
   void begin_session(const std::vector<SessionSetting>& parameters, double wall_seconds);
   void end_session(bool succeeded, double wall_seconds);
   /// Returns whether there was anything to write.
@@ -48,16 +47,16 @@ class TensorBoardWriter {
   std::string buffer_;
 };
 
-/// CRC-32C (Castagnoli), the checksum of TFRecord files and of iSCSI (RFC 3720, appendix B.4), of all bytes of `data`; 0 for none.
+/// CRC-32C (Castagnoli) of `data`.
 uint32_t crc32c(std::string_view data);
-/// The framing of one TFRecord. `event` shorter than 2^63 bytes.
+/// `event` framed as a TFRecord.
 std::string tfrecord(std::string_view event);
-/// The protobuf `Event` that every event file begins with, and the one that holds a scalar.
+/// The first Event of a file, and one with a scalar.
 std::string tensorboard_version_event(double wall_seconds);
 std::string tensorboard_scalar_event(std::string_view tag, int64_t step, float value, double wall_seconds);
-/// "" where `png` begins as no gray or RGB PNG does.
+/// "" where `png` is not a gray or RGB PNG.
 std::string tensorboard_picture_event(std::string_view tag, int64_t step, std::string_view png, double wall_seconds);
-/// From `step` on what was read before is of a run that was ended there.
+/// Discards earlier events from `step` on.
 std::string tensorboard_restart_event(int64_t step, double wall_seconds);
 std::string tensorboard_session_start_event(const std::vector<SessionSetting>& parameters, double wall_seconds);
 std::string tensorboard_session_end_event(bool succeeded, double wall_seconds);

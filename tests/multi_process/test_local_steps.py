@@ -148,7 +148,7 @@ def test_what_does_not_go_together_is_refused():
     local = ["--workers", 2, "--layout", "dp=2,sync=local:4"]
     for arguments, sentence in (([*local, "--steps", 10], "--steps 10 with --layout sync=local:4: workers have the same weights after every 4 steps alone; use 8 or 12"),
                                 ([*local, "--eval-every", 2], "use 4"), ([*local, "--checkpoint-every", 6], "use 4 or 8"), ([*local, "--log-every", 3], "use 4"),
-                                ([*local, "--weights", "private"], "with sync=local:4 each rank has its own already"), ([*local, "--bucket-bytes", 100], "with sync=local:4 no gradients travel"),
+                                ([*local, "--weights", "private"], "with sync=local:4 each rank has its own already"), ([*local, "--bucket-bytes", 100], "with sync=local:4 no gradients are exchanged"),
                                 ([*local, "--outer-lr", 0.5], "it acts with sync=diloco:H, and sync is local:4"), (["--outer-momentum", 0.5], "it acts with sync=diloco:H"),
                                 (["--layout", "dp=2,zero=1,sync=local:4"], "zero=0"), (["--layout", "dp=2,sync=diloco:4,compress=topk:0.1"], "compress=fp16, bf16 or int8"),
                                 ([*local, "--shares", "auto"], "give numbers"), ([*local, "--precision", "fp16"], "--precision bf16"), ([*local, "--sync-batch-norm"], "norm=ghost"),

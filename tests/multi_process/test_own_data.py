@@ -71,7 +71,7 @@ def test_a_regression_learns_and_says_what_its_error_is():
         check(kept["task"] == "regression" and [column["name"] for column in kept["columns"]] == ["area", "town"], kept)
         check("of a deviation" in run_ok(["report", folder / "run"]) or "deviation" in (folder / "run" / "report.html").read_text(), "the report has no error")
         refused([*base[:-2], "--label-smoothing", "0.1"], "trains on the loss mse")
-        refused([*base[:-2], "--image-size", "8"], "holds numbers")
+        refused([*base[:-2], "--image-size", "8"], "for pictures of files")
 
 
 def test_tables_pictures_and_arrays_train_the_same_under_every_layout():

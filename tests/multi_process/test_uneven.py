@@ -37,7 +37,7 @@ def test_devices_that_are_not_there_are_refused_in_one_line():
     with Folder() as folder:
         train = ["train", *TINY, "--run", folder / "run", "--steps", 2]
         refused([*train, "--workers", 3, "--device", "cuda:0,cpu"], "2 entries, and there are 3 ranks", "--workers 2")
-        refused([*train, "--workers", 2, "--device", "cpu,gpu"], "'gpu' names no device", "cuda")
+        refused([*train, "--workers", 2, "--device", "cpu,gpu"], "'gpu' is not a device", "cuda")
         refused([*train, "--workers", 2, "--device", "cuda:x,cpu"], "'cuda:x' has no whole number")
         refused([*train, "--workers", 2, "--device", "cuda:0,cpu", "--layout", "pp=2"], "--device cuda:0,cpu with pp is not supported")
         refused([*train, "--workers", 2, "--device", "cuda:0,cpu", "--backend", "nccl"], "--backend nccl with --device cuda:0,cpu")

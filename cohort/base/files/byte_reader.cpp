@@ -3,15 +3,11 @@
 
 #include "cohort/base/files/byte_reader.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <limits>
-#include <system_error>
 #include <vector>
 
 #include "cohort/base/fail.h"
@@ -24,32 +20,17 @@ constexpr int64_t kMaxDeflateRatio = 1032;   // Longest match (258 bytes) in the
 constexpr int64_t kMaxSystemRead = 1 << 30;  // One read(2) moves at most 2^31 - 4096 bytes.
 constexpr uint8_t kGzipMagic[2] = {0x1f, 0x8b};
 
-std::string system_reason(int error) { return std::generic_category().message(error); }
-
 }  // namespace
 
-InputFile::InputFile(const std::string& path) : path_(path) {
-  // O_NONBLOCK: opening a pipe without a writer must fail below, not wait.
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) fail(ErrorCode::kBadInput, "cannot open ", path, ": ", system_reason(errno));
-  struct stat status{};
-  const bool known = ::fstat(descriptor_, &status) == 0;
-  if (!known || !S_ISREG(status.st_mode)) {
-    ::close(descriptor_);
-    fail(ErrorCode::kBadInput, path, known && S_ISDIR(status.st_mode) ? " is a folder" : " is not a regular file", ": expected a file");
-  }
-  num_bytes_ = status.st_size;
-}
-
-InputFile::~InputFile() { ::close(descriptor_); }
+InputFile::InputFile(const std::string& path) : path_(path), descriptor_(open_regular_file(path, &num_bytes_)) {}
 
 int64_t InputFile::read(uint8_t* out, int64_t num_bytes) {
   int64_t done = 0;
   while (done < num_bytes) {
-    const ssize_t got = ::read(descriptor_, out + done, static_cast<size_t>(std::min(num_bytes - done, kMaxSystemRead)));
+    const ssize_t got = ::read(descriptor_.get(), out + done, static_cast<size_t>(std::min(num_bytes - done, kMaxSystemRead)));
     if (got == 0) break;
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(ErrorCode::kBadInput, "cannot read ", path_, " at offset ", offset_ + done, ": ", system_reason(errno));
+    if (got < 0) fail_errno(ErrorCode::kBadInput, "read", concat(path_, " at offset ", offset_ + done), errno);
     done += got;
   }
   offset_ += done;
@@ -57,7 +38,7 @@ int64_t InputFile::read(uint8_t* out, int64_t num_bytes) {
 }
 
 int64_t InputFile::peek(uint8_t* out, int64_t num_bytes) const {
-  const ssize_t got = ::pread(descriptor_, out, static_cast<size_t>(num_bytes), 0);
+  const ssize_t got = ::pread(descriptor_.get(), out, static_cast<size_t>(num_bytes), 0);
   return std::max<ssize_t>(got, 0);
 }
 

@@ -1,14 +1,14 @@
 // CSV (RFC 4180): fields between separators, rows between line ends (LF or CRLF). A field in double quotes may hold separators, line ends
-// and, doubled, quotes. Where we are more generous: a byte-order mark before the header, blanks around fields, empty lines. Where we are
-// stricter: a quote inside of a field without quotes, or anything but a separator after the closing one, is a fault of the row, for the
-// fields that follow would be somebody's guess.
+// and doubled quotes. More lenient than the RFC: a byte-order mark before the header, blanks around fields, empty lines. Stricter: a quote
+// inside an unquoted field, or anything but a separator after the closing quote, makes the row invalid.
 //
-// A fault ends its row at the next line end. Memory: one row, at most kMaxRowBytes.
+// An invalid row ends at the next line end. Memory: one row, at most kMaxRowBytes.
 
 #include "cohort/base/files/csv.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 16, kMaxRowBytes = 1 << 24;
 constexpr size_t kMostTableBytes = size_t{1} << 26;
-constexpr int64_t kMostCount = 2'000'000'000;
+constexpr double kMostCount = 2e9;
 
 }  // namespace
 
@@ -63,7 +63,7 @@ void CsvRows::skip_blanks() {
   while (peek() == ' ' || (peek() == '\t' && separator_ != '\t')) take();
 }
 
-/// After the opening quote, to after the closing one.
+/// Reads from behind the opening quote to behind the closing one.
 void CsvRows::read_quoted(TableRow& row, std::string& field) {
   while (true) {
     const int byte = take();
@@ -83,7 +83,7 @@ void CsvRows::read_quoted(TableRow& row, std::string& field) {
   }
 }
 
-/// Adds a field to `row` and takes what ends it; true where another one follows.
+/// Adds a field to `row` and consumes its end; true where another field follows.
 bool CsvRows::read_field(TableRow& row, bool& is_quoted) {
   std::string field;
   skip_blanks();
@@ -173,6 +173,15 @@ bool CsvReader::next(TableRow& row) {
   return true;
 }
 
+void fail_without_column(const std::string& where, const std::string& name, const std::vector<std::string>& header,
+                         const std::string& more) {
+  constexpr size_t kMostShown = 60;
+  std::string shown = printable(name.substr(0, kMostShown));
+  std::replace(shown.begin(), shown.end(), '\n', '?');
+  fail(ErrorCode::kBadInput, where, ": there is no column '", shown, name.size() > kMostShown ? "..." : "", "'", did_you_mean(name, header),
+       more);
+}
+
 CsvRow::CsvRow(std::shared_ptr<const std::vector<std::string>> header, std::vector<std::string> fields, std::string where)
     : header_(std::move(header)), fields_(std::move(fields)), where_(std::move(where)) {
   if (fields_.size() != header_->size())
@@ -187,23 +196,24 @@ std::string CsvRow::text(const std::string& column) const {
   return trim(fields_[static_cast<size_t>(at - header_->begin())]);
 }
 
+double CsvRow::number(const std::string& column, double least, double most, const char* expected) const {
+  const auto value = parse_number(text(column), least, most);
+  if (!value) refuse(column, expected);
+  return *value;
+}
+
 int64_t CsvRow::count(const std::string& column) const {
-  const auto number = parse_number(text(column));
-  if (!number || *number < 1 || *number > static_cast<double>(kMostCount) || *number != static_cast<double>(static_cast<int64_t>(*number)))
-    refuse(column, concat("a whole number from 1 to ", kMostCount));
-  return static_cast<int64_t>(*number);
+  const double value = number(column, 1, kMostCount, "a whole number from 1 to 2000000000");
+  if (value != std::floor(value)) refuse(column, "a whole number from 1 to 2000000000");
+  return static_cast<int64_t>(value);
 }
 
 double CsvRow::positive(const std::string& column) const {
-  const auto number = parse_number(text(column));
-  if (!number || !std::isfinite(*number) || *number <= 0) refuse(column, "a positive number");
-  return *number;
+  return number(column, std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::max(), "a positive number");
 }
 
 double CsvRow::at_least_0(const std::string& column) const {
-  const auto number = parse_number(text(column));
-  if (!number || !std::isfinite(*number) || *number < 0) refuse(column, "a number of at least 0");
-  return *number;
+  return number(column, 0, std::numeric_limits<double>::max(), "a number of at least 0");
 }
 
 size_t CsvRow::one_of(const std::string& column, const std::vector<std::string>& allowed) const {

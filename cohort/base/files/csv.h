@@ -1,6 +1,5 @@
 #pragma once
-// Tables in CSV (RFC 4180): rows one after the other, in memory that does not grow with the file, and rows whose fields are asked for by
-// the name of their column.
+// Tables in CSV (RFC 4180): rows read one after the other in constant memory, and small tables whose fields are looked up by column name.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,40 +16,40 @@ namespace cohort {
 constexpr size_t kMaxCsvColumns = 1 << 16;
 
 struct TableRow {
-  std::vector<std::string> fields;  ///< Blanks around what is not quoted are gone.
-  int64_t line = 0;                 ///< Where it begins in the file, counted from 1.
-  std::string fault;                ///< Why it is no row, and then `fields` are nothing; reading goes on with the next one.
+  std::vector<std::string> fields;  ///< Without blanks around unquoted ones.
+  int64_t line = 0;                 ///< Its first line in the file, counted from 1.
+  std::string fault;                ///< Why the row is invalid, else ""; `fields` are meaningless then, and the next row can be read.
 };
 
-/// Rows, whatever the first of them says. One thread at a time.
+/// All rows; the first one has no special meaning. One thread at a time.
 class CsvRows {
  public:
   /// Fills `out` with the next `num_bytes`, fewer only at the end; returns how many.
   using Source = std::function<int64_t(uint8_t* out, int64_t num_bytes)>;
 
   explicit CsvRows(Source source, char separator = ',');
-  /// Of a text, which must outlive the object; `first_line`: its number in the file. With `keeps_empty_lines` these are rows of one field.
+  /// Reads a text, which must outlive the object. `first_line`: the number of its first line. `keeps_empty_lines`: as rows of one field.
   explicit CsvRows(std::string_view text, int64_t first_line = 1, bool keeps_empty_lines = false);
   CsvRows(CsvRows&&) = default;
 
   /// Replaces `row` by the next one; false at the end.
   bool next(TableRow& row);
-  /// Of a text: bytes that were read.
+  /// For a text: the number of bytes that were read.
   size_t offset() const { return static_cast<size_t>(at_); }
   /// Number of the next line.
   int64_t line() const { return line_; }
-  /// Passes over a byte-order mark; false where one is cut short.
+  /// Skips a byte-order mark; false where it is incomplete.
   bool skip_byte_order_mark();
 
  private:
-  int take();  // The next byte, or -1.
+  int take();  // The next byte, or -1 at the end.
   int peek();
   bool read_field(TableRow& row, bool& is_quoted);
   void read_quoted(TableRow& row, std::string& field);
   void skip_line();
   void skip_blanks();
 
-  Source source_;  // None: `bytes_` is all.
+  Source source_;  // Empty: `bytes_` is the whole text.
   char separator_ = ',';
   bool keeps_empty_lines_ = false;
   std::vector<uint8_t> buffer_;
@@ -58,19 +57,18 @@ class CsvRows {
   int64_t at_ = 0, end_ = 0, line_ = 1, row_bytes_ = 0;
 };
 
-/// Rows behind a header of names, no two alike.
+/// Rows below a header of distinct column names.
 class CsvReader {
  public:
   using Source = CsvRows::Source;
 
-  /// A file, plain or gzip. Error(kBadInput) where it cannot be read, or its first row is no header.
+  /// Reads a plain or gzip file. Error(kBadInput) where it cannot be read, or its first row is not a header.
   explicit CsvReader(const std::string& path, char separator = ',');
   CsvReader(Source source, std::string path, char separator = ',');
 
   const std::string& path() const { return path_; }
   const std::vector<std::string>& header() const { return header_; }
-  /// Replaces `row` by the next one, of as many fields as the header or with a fault; false at the end of the file. Empty lines are passed
-  /// over.
+  /// Replaces `row` by the next one, which has as many fields as the header or a fault; false at the end. Skips empty lines.
   bool next(TableRow& row);
 
  private:
@@ -81,13 +79,17 @@ class CsvReader {
   std::vector<std::string> header_;
 };
 
-/// One row of a small table. Every refusal is Error(kBadInput) with file, line, column and what was expected.
+/// Error(kBadInput) for a table `where` that has no column `name`; `more` ends the sentence.
+[[noreturn]] void fail_without_column(const std::string& where, const std::string& name, const std::vector<std::string>& header,
+                                      const std::string& more);
+
+/// One row of a small table. Errors are Error(kBadInput) with file, line, column and what was expected.
 class COHORT_PROGRAM_API CsvRow {
  public:
   CsvRow(std::shared_ptr<const std::vector<std::string>> header, std::vector<std::string> fields, std::string where);
 
   bool has(const std::string& column) const;
-  /// Without blanks around it.
+  /// The field without blanks around it.
   std::string text(const std::string& column) const;
   /// A whole number from 1 to 2,000,000,000.
   int64_t count(const std::string& column) const;
@@ -101,13 +103,15 @@ class COHORT_PROGRAM_API CsvRow {
   const std::string& where() const { return where_; }
 
  private:
+  double number(const std::string& column, double least, double most, const char* expected) const;
+
   std::shared_ptr<const std::vector<std::string>> header_;
   std::vector<std::string> fields_;
   std::string where_;
 };
 
-/// All rows after the header, whose names may be any: columns that nobody asks for do no harm. A byte-order mark and empty lines are passed
-/// over. At most 64 MiB. Error(kBadInput) where a line is no row or has another number of fields than the header.
+/// All rows below the header, which may have any columns. Skips a byte-order mark and empty lines. At most 64 MiB. Error(kBadInput) for an
+/// invalid row, or one with another number of fields than the header.
 COHORT_PROGRAM_API std::vector<CsvRow> read_csv(const std::string& path);
 
 }  // namespace cohort

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -21,6 +20,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/process_identity.h"
 #include "cohort/base/text/log.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 
@@ -37,10 +37,7 @@ void fail_errno(ErrorCode code, const std::string& action, const std::string& pa
 }
 
 UniqueDescriptor open_file(const std::string& path, int flags, unsigned mode) {
-  int descriptor = -1;
-  do {
-    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, static_cast<mode_t>(mode));
-  } while (descriptor < 0 && errno == EINTR);
+  const int descriptor = retried([&] { return ::open(path.c_str(), flags | O_CLOEXEC, static_cast<mode_t>(mode)); });
   if (descriptor < 0) {
     const int reason = errno;
     const bool reading = (flags & O_ACCMODE) == O_RDONLY;
@@ -53,7 +50,7 @@ UniqueDescriptor open_file(const std::string& path, int flags, unsigned mode) {
 }
 
 void write_fully(const WriteFunction& write, const void* data, size_t size, const std::string& path) {
-  // Linux moves at most 0x7ffff000 bytes a call; a smaller piece also lets a signal be handled in time.
+  // Linux writes at most 0x7ffff000 bytes a call; smaller writes also let signals be handled in time.
   constexpr size_t kMaxBytesPerCall = size_t{1} << 30;
   const auto* bytes = static_cast<const std::byte*>(data);
   for (size_t done = 0; done < size;) {
@@ -70,11 +67,7 @@ void write_all(int descriptor, const void* data, size_t size, const std::string&
 }
 
 static bool synced(int descriptor) {
-  int result = 0;
-  do {
-    result = ::fsync(descriptor);
-  } while (result < 0 && errno == EINTR);
-  return result == 0;
+  return retried([&] { return ::fsync(descriptor); }) == 0;
 }
 
 void sync_descriptor(int descriptor, const std::string& path) {
@@ -104,22 +97,28 @@ std::string parent_folder(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-std::string read_small_file(const std::string& path, size_t max_bytes) {
-  // O_NONBLOCK: opening a pipe must not wait for a writer.
-  const UniqueDescriptor descriptor = open_file(path, O_RDONLY | O_NONBLOCK);
+UniqueDescriptor open_regular_file(const std::string& path, int64_t* num_bytes) {
+  UniqueDescriptor descriptor = open_file(path, O_RDONLY | O_NONBLOCK);  // Opening a pipe must not wait for a writer.
   struct stat status{};
   if (::fstat(descriptor.get(), &status) < 0) fail_errno(ErrorCode::kBadInput, "stat", path, errno);
-  if (!S_ISREG(status.st_mode)) fail(ErrorCode::kBadInput, "cannot read ", path, ": it is not a regular file");
+  if (!S_ISREG(status.st_mode))
+    fail(ErrorCode::kBadInput, "cannot read ", path,
+         S_ISDIR(status.st_mode) ? ": it is a folder, not a regular file" : ": it is not a regular file");
+  *num_bytes = status.st_size;
+  return descriptor;
+}
+
+std::string read_small_file(const std::string& path, size_t max_bytes) {
+  int64_t num_bytes = 0;
+  const UniqueDescriptor descriptor = open_regular_file(path, &num_bytes);
   // The size of a file of /proc is 0 whatever it holds, so the limit is checked on what is read as well.
-  if (static_cast<uint64_t>(status.st_size) > max_bytes) {
-    fail(ErrorCode::kBadInput, "cannot read ", path, ": ", status.st_size, " bytes, at most ", max_bytes, " are accepted");
-  }
+  if (static_cast<uint64_t>(num_bytes) > max_bytes)
+    fail(ErrorCode::kBadInput, "cannot read ", path, ": ", num_bytes, " bytes, at most ", max_bytes, " are accepted");
   std::string content;
-  content.reserve(static_cast<size_t>(status.st_size));  // Doubled room would be up to three times that of a large file.
+  content.reserve(static_cast<size_t>(num_bytes));  // Doubled room would be up to three times that of a large file.
   std::vector<char> buffer(std::min<size_t>(max_bytes + 1, 1 << 16));
   while (true) {
-    const ssize_t got = ::read(descriptor.get(), buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got = retried([&] { return ::read(descriptor.get(), buffer.data(), buffer.size()); });
     if (got < 0) fail_errno(ErrorCode::kBadInput, "read", path, errno);
     if (got == 0) return content;
     content.append(buffer.data(), static_cast<size_t>(got));
@@ -130,12 +129,12 @@ std::string read_small_file(const std::string& path, size_t max_bytes) {
 
 void check_replaceable_file(const std::string& path) {
   struct stat status{};
-  // It is written under a longer name first.
+  // The temporary name is longer.
   const size_t slash = path.rfind('/'), length = slash == std::string::npos ? path.size() : path.size() - slash - 1;
   const size_t most = NAME_MAX - temporary_name("").size();
   if (length > most)
     fail(ErrorCode::kBadInput, "cannot write ", path, ": its name has ", length, " letters, and at most ", most, " are possible");
-  // A folder stays as it is: `rename` refuses it.
+  // rename(2) itself refuses a folder.
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
     fail(ErrorCode::kBadInput, "cannot write ", path, ": it is ",
          S_ISFIFO(status.st_mode)   ? "a pipe"
@@ -151,7 +150,7 @@ void write_file_atomically(const std::string& path, const std::string& content) 
   const bool has_mode = ::stat(path.c_str(), &replaced) == 0;
   try {
     UniqueDescriptor descriptor = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
-    if (has_mode) ::fchmod(descriptor.get(), replaced.st_mode & 0777);  // What was kept from others stays so.
+    if (has_mode) ::fchmod(descriptor.get(), replaced.st_mode & 0777);  // Keeps the permissions.
     write_all(descriptor.get(), content.data(), content.size(), temporary);
     sync_descriptor(descriptor.get(), temporary);
     // Network file systems report a full disk as late as close.
@@ -170,9 +169,7 @@ std::string random_name() {
   while (::getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
     if (errno != EINTR) fail_errno(ErrorCode::kEnvironment, "read", "the kernel's random numbers", errno);
   }
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(bits));
-  return text;
+  return hexadecimal_digits(bits);
 }
 
 std::string temporary_name(const std::string& path) {
@@ -191,7 +188,7 @@ TemporaryFolder::TemporaryFolder(const std::string& name, const std::string& bas
 }
 
 TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;  // A destructor has nobody to tell.
+  std::error_code ignored;  // A destructor cannot report it.
   std::filesystem::remove_all(path_, ignored);
 }
 
@@ -205,19 +202,15 @@ int64_t AppendFile::bytes() const {
 
 int AppendFile::cut() noexcept {
   if (torn_from_ < 0) return 0;
-  int result = 0;
-  do {
-    result = ::ftruncate(descriptor_.get(), torn_from_);
-  } while (result < 0 && errno == EINTR);
-  if (result < 0) return errno;
+  if (retried([&] { return ::ftruncate(descriptor_.get(), torn_from_); }) < 0) return errno;
   torn_from_ = -1;
   return 0;
 }
 
-int AppendFile::append(std::string_view piece) noexcept {
+int AppendFile::append(std::string_view record) noexcept {
   if (const int reason = cut(); reason != 0) return reason;
-  for (size_t done = 0; done < piece.size();) {
-    const ssize_t written = ::write(descriptor_.get(), piece.data() + done, piece.size() - done);
+  for (size_t done = 0; done < record.size();) {
+    const ssize_t written = ::write(descriptor_.get(), record.data() + done, record.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written > 0) {
       done += static_cast<size_t>(written);
@@ -225,7 +218,7 @@ int AppendFile::append(std::string_view piece) noexcept {
     }
     const int reason = written < 0 ? errno : ENOSPC;
     if (done == 0) return reason;
-    // From the end, not from a size that was kept: somebody may have shortened the file meanwhile.
+    // Computed from the current end: another process may have shortened the file.
     const off_t end = ::lseek(descriptor_.get(), 0, SEEK_END);
     torn_from_ = end < 0 ? -1 : std::max<int64_t>(0, end - static_cast<int64_t>(done));
     cut();  // If this fails too, the next append tries again.
@@ -235,10 +228,7 @@ int AppendFile::append(std::string_view piece) noexcept {
 }
 
 int AppendFile::sync() noexcept {
-  int result = 0;
-  do {
-    result = ::fdatasync(descriptor_.get());
-  } while (result < 0 && errno == EINTR);
+  const int result = retried([&] { return ::fdatasync(descriptor_.get()); });
   // What cannot be synchronised (a pipe, /dev/stdout) is not late.
   return result < 0 && errno != EINVAL && errno != EROFS ? errno : 0;
 }

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kMostTextBytes = 1024;
 
-/// What the lock's file says: "123 on host since 2026-01-31T12:00:00Z", and in a second line which process that is.
+/// The content of the lock file: "123 on host since 2026-01-31T12:00:00Z", and a second line that identifies the process.
 std::string text_of(int descriptor) {
   std::array<char, kMostTextBytes> text{};
   const ssize_t size = ::pread(descriptor, text.data(), text.size(), 0);
@@ -30,7 +30,7 @@ std::string text_of(int descriptor) {
 
 [[noreturn]] void fail_in_use(const std::string& what, const std::string& advice, int descriptor) {
   std::string holder;
-  for (int attempt = 0; attempt < 20 && holder.empty(); ++attempt) {  // It may have the lock and not have written its name yet.
+  for (int attempt = 0; attempt < 20 && holder.empty(); ++attempt) {  // The holder may not have written its name yet.
     if (attempt > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     const std::string text = text_of(descriptor);
     holder = printable(trim(text.substr(0, text.find('\n'))));
@@ -46,7 +46,7 @@ bool is_same_file(int descriptor, const std::string& path) {
 
 bool has_no_flock(int reason) { return reason == ENOSYS || reason == ENOLCK || reason == EOPNOTSUPP; }
 
-/// Without flock: removes the file of a holder that is certainly dead. Renamed first, so that of two that do this one finds it.
+/// Without flock: removes the file of a holder that is certainly dead. The rename lets only one of two processes do this.
 bool take_away(const std::string& path, int descriptor) {
   const std::string text = text_of(descriptor);
   const size_t line = text.find('\n');
@@ -54,7 +54,7 @@ bool take_away(const std::string& path, int descriptor) {
   const std::string aside = temporary_name(path);
   if (!is_same_file(descriptor, path) || ::rename(path.c_str(), aside.c_str()) != 0) return true;
   if (is_same_file(descriptor, aside)) ::unlink(aside.c_str());
-  else if (::link(aside.c_str(), path.c_str()) == 0) ::unlink(aside.c_str());  // Another one's, who was faster.
+  else if (::link(aside.c_str(), path.c_str()) == 0) ::unlink(aside.c_str());  // It is the lock of a faster process.
   return true;
 }
 
@@ -62,7 +62,7 @@ bool take_away(const std::string& path, int descriptor) {
 
 FolderLock::FolderLock(const std::string& path, const std::string& what, const std::string& advice) : path_(path) {
   using Clock = std::chrono::steady_clock;
-  // Ranks of a launcher that was killed a moment ago are still on their way out.
+  // Ranks of a launcher that was just killed may still be exiting.
   const Clock::time_point patience = Clock::now() + std::chrono::seconds(1);
   for (;; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
     file_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -72,7 +72,7 @@ FolderLock::FolderLock(const std::string& path, const std::string& what, const s
     do {
       reason = ::flock(file_.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
     } while (reason == EINTR);
-    // Else its holder removed it after we had opened it: the lock of a file without a name keeps no one out.
+    // Otherwise its holder removed it after we had opened it, and locking an unlinked file excludes nobody.
     if (reason == 0 && is_same_file(file_.get(), path)) break;
     if (reason == 0) continue;
     const bool is_late = Clock::now() > patience;
@@ -84,7 +84,7 @@ FolderLock::FolderLock(const std::string& path, const std::string& what, const s
       if (is_new) ::unlink(path.c_str());
       fail_errno(ErrorCode::kEnvironment, "lock", path, reason);
     }
-    if (is_new) {  // Nobody else can have made it.
+    if (is_new) {  // No other process can have created it.
       log_warning(concat(path, ": this file system has no locks (flock: ", std::generic_category().message(reason),
                          "), so what keeps others out is that this file is there; a holder that is killed on another host leaves it, and "
                          "it has to be removed by hand then"));
@@ -107,8 +107,8 @@ FolderLock::FolderLock(const std::string& path, const std::string& what, const s
 
 FolderLock::~FolderLock() {
   if (!file_) return;
-  // Removed while it is still locked, or a third process could lock the old file and a fourth a new one. Its folder may have another name
-  // by now, and the old name another one's lock.
+  // Removed while still locked, or a third process could lock the old file and a fourth a new one. The folder may have been renamed, and
+  // the old name may hold another process's lock.
   std::array<char, 4096> name{};
   const std::string link = concat("/proc/self/fd/", file_.get());
   const ssize_t length = ::readlink(link.c_str(), name.data(), name.size() - 1);

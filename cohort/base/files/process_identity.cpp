@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <ctime>
 #include <exception>
 #include <filesystem>
@@ -36,14 +35,14 @@ std::vector<std::string> process_stat(int64_t pid) {
   return fields.size() > stat_field::kVirtualBytes ? fields : std::vector<std::string>();
 }
 
-// A PID alone proves nothing: it may be of another host or container, or used again. Boot id + PID namespace say whether PIDs can be
-// compared; the start time (clock ticks since boot, field 22 of /proc/PID/stat) tells a process from a later one with its number.
+// A PID alone does not identify a process: it may be of another host or container, or reused. Boot id and PID namespace determine whether
+// PIDs are comparable; the start time (clock ticks since boot, field 22 of /proc/PID/stat) distinguishes a process from a later one.
 
 namespace {
 
 constexpr size_t kMaxProcFileBytes = 1 << 16;
 
-/// "boot id/pid namespace", empty where /proc does not tell.
+/// "boot id/pid namespace"; empty where /proc is unavailable.
 std::string process_space() {
   char link[64];
   const ssize_t length = ::readlink("/proc/self/ns/pid", link, sizeof link);
@@ -57,13 +56,13 @@ std::string process_space() {
   }
 }
 
-/// Clock ticks from boot to the start of a process, 0 where it does not exist or has ended and nobody has asked for its exit code yet
-/// (in a container nobody may), -1 where /proc does not tell.
+/// Clock ticks from boot to the start of a process; 0 where it does not exist or is a zombie (in a container it may stay one), -1 where
+/// /proc is unavailable.
 int64_t start_ticks(int64_t pid) {
   const std::string path = "/proc/" + std::to_string(pid);
   if (::access(path.c_str(), F_OK) < 0) return errno == ENOENT ? 0 : -1;
   const std::vector<std::string> fields = process_stat(pid);
-  if (fields.empty()) return ::access(path.c_str(), F_OK) < 0 && errno == ENOENT ? 0 : -1;  // It may have ended between the two looks.
+  if (fields.empty()) return ::access(path.c_str(), F_OK) < 0 && errno == ENOENT ? 0 : -1;  // It may have ended in between.
   if (fields[stat_field::kState] == "Z" || fields[stat_field::kState] == "X") return 0;
   return parse_integer(fields[stat_field::kStartTicks]).value_or(-1);
 }
@@ -78,7 +77,7 @@ uint64_t hashed(const std::string& text, int bits) {
   return low_bits(std::stoull(hash.text(), nullptr, 16), bits);
 }
 
-/// All but the count.
+/// The nonce without its count.
 uint64_t number_of(int64_t pid, int64_t ticks, const std::string& space) {
   return (hashed(space, kSpaceBits) << kPidBits | static_cast<uint64_t>(pid)) << kStartBits | hashed(std::to_string(ticks), kStartBits);
 }
@@ -89,10 +88,7 @@ std::string process_nonce(uint64_t count) {
   const int64_t pid = ::getpid(), ticks = start_ticks(pid);
   const std::string space = process_space();
   if (space.empty() || ticks <= 0 || pid >> kPidBits != 0) return random_name();
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx",
-                static_cast<unsigned long long>(number_of(pid, ticks, space) << kCountBits | low_bits(count, kCountBits)));
-  return text;
+  return hexadecimal_digits(number_of(pid, ticks, space) << kCountBits | low_bits(count, kCountBits));
 }
 
 ProcessState state_of_nonce(const std::string& nonce) {
@@ -133,7 +129,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kNonceLetters = 16;
 
-/// `take` gets the name and the state of each entry of `folder`; what fails is left.
+/// Calls `take` with the name and the status of each entry of `folder`; ignores failures.
 template <typename Take>
 void each_entry(const std::string& folder, const Take& take) noexcept {
   try {

@@ -1,5 +1,5 @@
 #pragma once
-// Processes that have a file: which one it is, whether it still runs, and files that those left behind that do not.
+// Identifies the process that writes a file, tests whether it is alive, and removes temporary files of dead processes.
 
 #include <cstdint>
 #include <string>
@@ -7,35 +7,32 @@
 
 namespace cohort {
 
-/// Fields of /proc/PID/stat behind the program's name, which may hold anything: at kState and so on. All that proc(5) names up to
-/// kVirtualBytes, or none: there is no such process, or /proc does not tell. Any thread.
+/// The fields of /proc/PID/stat behind the program's name, indexed by kState and so on, at least up to kVirtualBytes; empty where the
+/// process does not exist or /proc is unavailable. Thread-safe.
 std::vector<std::string> process_stat(int64_t pid);
 
 namespace stat_field {
-inline constexpr size_t kState = 0, kParent = 1, kGroup = 2, kStartTicks = 19, kVirtualBytes = 20;  ///< Ticks of the clock since boot.
+inline constexpr size_t kState = 0, kParent = 1, kGroup = 2, kStartTicks = 19,
+                        kVirtualBytes = 20;  ///< kStartTicks: clock ticks since boot.
 }
-
-// Which process writes a temporary file or folder, so that another job can tell a dead writer's leftovers from a living writer's work.
 
 /// One line of JSON about this process: boot id of the host, PID namespace, PID, start time.
 std::string describe_this_process();
 
 enum class ProcessState { kAlive, kGone, kUnknown };
-/// kGone only when it is certain: the same boot of the same host and the same PID namespace, and no such process. Damaged text is kUnknown.
+/// kGone only when certain: same boot of the same host, same PID namespace, and no such process. Invalid text is kUnknown.
 ProcessState process_state(const std::string& description);
 
-/// 16 hexadecimal digits that stand for this process, for names of what it writes for a moment; another 4,096 times for another `count`.
+/// 16 hexadecimal digits that identify this process, for names of temporary files; 4,096 different ones by `count`.
 std::string process_nonce(uint64_t count = 0);
-/// Of the process with that nonce; kUnknown for any other text.
+/// The state of the process with that nonce; kUnknown for any other text.
 ProcessState state_of_nonce(const std::string& nonce);
 
-// What killed processes leave: files NAME.tmp.NONCE (temporary_name()) and temporary folders. A living writer's are never touched.
-
-/// Of `folder`, files whose name is one of temporary_name(), of `name` alone where that is given. Those go whose writer is certainly dead
-/// or, where that cannot be known (another host's), that have not changed for a day. What cannot be removed stays, without a word.
+/// Removes files NAME.tmp.NONCE (temporary_name(); of `name` alone where given) in `folder` whose writer is certainly dead or, where that
+/// is unknown (another host), that are older than a day. Ignores failures.
 void remove_leftover_files(const std::string& folder, const std::string& name = "") noexcept;
 
-/// In `place`, folders NAME-NONCE-XXXXXX of this user, as TemporaryFolder makes them, whose maker is certainly dead.
+/// Removes folders NAME-NONCE-XXXXXX (TemporaryFolder) of this user in `place` whose creator is certainly dead.
 void remove_leftover_folders(const std::string& place, const std::string& name) noexcept;
 
 }  // namespace cohort

@@ -14,9 +14,7 @@
 
 #include "cohort/base/files/safetensors.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
@@ -30,7 +28,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/text/json.h"
+#include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
 
 #define XXH_INLINE_ALL
@@ -70,68 +68,39 @@ std::string json_string(const std::string& text, const std::string& path) {
   }
 }
 
-/// The entry of one tensor or of the metadata, named in every refusal.
-struct Entry {
-  const std::string& path;
-  const std::string& name;
-
-  template <typename... Parts>
-  [[noreturn]] void refuse(const Parts&... parts) const {
-    fail(ErrorCode::kBadInput, path, ": tensor ", quote_text(name), ": ", parts...);
-  }
-
-  const nlohmann::json& member(const nlohmann::json& object, const char* key) const {
-    const auto found = object.find(key);
-    if (found == object.end()) refuse("\"", key, "\" is missing");
-    return *found;
-  }
-
-  int64_t natural(const nlohmann::json& value, const char* what) const {
-    // A number without sign, point or exponent is the only kind that the parser stores as unsigned.
-    if (!value.is_number_unsigned() || value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
-      refuse("expected a whole number from 0 to 2^63-1 in ", what, ", found ",
-             quote_text(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
-    }
-    return value.get<int64_t>();
-  }
-};
+template <typename... Parts>
+[[noreturn]] void refuse_tensor(const std::string& path, const std::string& name, const Parts&... parts) {
+  fail(ErrorCode::kBadInput, path, ": tensor ", quote_text(name), ": ", parts...);
+}
 
 struct Located {
   TensorView view;
   int64_t begin = 0, end = 0;
 };
 
-Located parse_entry(const std::string& path, const std::string& name, const nlohmann::json& value) {
-  const Entry entry{path, name};
-  if (!value.is_object()) entry.refuse("expected an object with dtype, shape and data_offsets");
+Located parse_entry(const std::string& path, const std::string& name, const Json& value) {
+  const std::string where = path + ": tensor " + quote_text(name);
+  const JsonFields fields(value, where);
   Located located;
   located.view.name = name;
-
-  const nlohmann::json& dtype = entry.member(value, "dtype");
-  if (!dtype.is_string()) entry.refuse("expected a string in dtype");
   try {
-    located.view.dtype = dtype_from_name(dtype.get_ref<const std::string&>());
+    located.view.dtype = dtype_from_name(fields.text("dtype"));
   } catch (const Error& error) {
-    entry.refuse(error.what());
+    fields.refuse(error.what());
   }
-
-  const nlohmann::json& shape = entry.member(value, "shape");
-  if (!shape.is_array() || shape.size() > kMaxDimensions) entry.refuse("expected an array of at most ", kMaxDimensions, " sizes in shape");
-  for (const nlohmann::json& size : shape) located.view.shape.push_back(entry.natural(size, "shape"));
-
-  const nlohmann::json& offsets = entry.member(value, "data_offsets");
-  if (!offsets.is_array() || offsets.size() != 2) entry.refuse("expected [begin, end] in data_offsets");
-  located.begin = entry.natural(offsets[0], "data_offsets");
-  located.end = entry.natural(offsets[1], "data_offsets");
-  if (located.begin > located.end) entry.refuse("data_offsets [", located.begin, ", ", located.end, "] end before they begin");
+  located.view.shape = fields.naturals("shape", kMaxDimensions);
+  const std::vector<int64_t> offsets = fields.naturals("data_offsets", 2);
+  if (offsets.size() != 2) fields.refuse("expected [begin, end] in \"data_offsets\"");
+  located.begin = offsets[0], located.end = offsets[1];
+  if (located.begin > located.end) fields.refuse("data_offsets [", located.begin, ", ", located.end, "] end before they begin");
 
   const int64_t elements = checked_num_elements(located.view.shape);
   const int64_t element_bytes = dtype_bytes(located.view.dtype);
   if (elements < 0 || elements > INT64_MAX / element_bytes)
-    entry.refuse("shape ", shape_text(located.view.shape), " has more than 2^63-1 bytes");
+    fields.refuse("shape ", shape_text(located.view.shape), " has more than 2^63-1 bytes");
   if (located.end - located.begin != elements * element_bytes) {
-    entry.refuse("shape ", shape_text(located.view.shape), " of ", dtype_name(located.view.dtype), " needs ", elements * element_bytes,
-                 " bytes, data_offsets give ", located.end - located.begin);
+    fields.refuse("shape ", shape_text(located.view.shape), " of ", dtype_name(located.view.dtype), " needs ", elements * element_bytes,
+                  " bytes, data_offsets give ", located.end - located.begin);
   }
   return located;
 }
@@ -154,8 +123,8 @@ void check_contiguous(const std::string& path, std::vector<Located>& entries, in
   int64_t expected = 0;
   for (const Located& located : entries) {
     if (located.begin != expected) {
-      Entry{path, located.view.name}.refuse("data begins at offset ", located.begin, ", expected ", expected,
-                                            located.begin < expected ? " (it overlaps the tensor before it)" : " (a hole before it)");
+      refuse_tensor(path, located.view.name, "data begins at offset ", located.begin, ", expected ", expected,
+                    located.begin < expected ? " (it overlaps the tensor before it)" : " (a hole before it)");
     }
     expected = located.end;
   }
@@ -181,12 +150,12 @@ std::string make_header(const std::string& path, const std::vector<TensorView>& 
   int64_t offset = 0;
   for (const TensorView* view : order) {
     const int64_t bytes = view->num_bytes();
-    const Entry entry{path, view->name};
-    if (!names.insert(view->name).second) entry.refuse("the name comes twice");
-    if (view->name == kMetadataKey) entry.refuse("the name is reserved");
-    if (view->shape.size() > kMaxDimensions) entry.refuse("more than ", kMaxDimensions, " dimensions");
-    if (bytes > 0 && view->data == nullptr) entry.refuse("no data");
-    if (bytes > INT64_MAX - offset) entry.refuse("the file would have more than 2^63-1 bytes");
+    const auto refuse = [&](const auto&... parts) { refuse_tensor(path, view->name, parts...); };
+    if (!names.insert(view->name).second) refuse("the name comes twice");
+    if (view->name == kMetadataKey) refuse("the name is reserved");
+    if (view->shape.size() > kMaxDimensions) refuse("more than ", kMaxDimensions, " dimensions");
+    if (bytes > 0 && view->data == nullptr) refuse("no data");
+    if (bytes > INT64_MAX - offset) refuse("the file would have more than 2^63-1 bytes");
     const nlohmann::json shape = view->shape;
     json += (json.size() == 1 ? "" : ",") + json_string(view->name, path) + ":{\"dtype\":\"" + dtype_name(view->dtype) +
             "\",\"shape\":" + shape.dump() + ",\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(offset + bytes) + "]}";
@@ -296,11 +265,9 @@ SafetensorsFile::SafetensorsFile(const std::string& path) {
 SafetensorsFile::~SafetensorsFile() { unmap(); }
 
 void SafetensorsFile::map(const std::string& path) {
-  const UniqueDescriptor descriptor = open_file(path, O_RDONLY | O_NONBLOCK);  // A pipe must not make us wait.
-  struct stat status{};
-  if (::fstat(descriptor.get(), &status) < 0) fail_errno(ErrorCode::kBadInput, "stat", path, errno);
-  if (!S_ISREG(status.st_mode)) fail(ErrorCode::kBadInput, "cannot read ", path, ": it is not a regular file");
-  size_ = static_cast<size_t>(status.st_size);
+  int64_t num_bytes = 0;
+  const UniqueDescriptor descriptor = open_regular_file(path, &num_bytes);
+  size_ = static_cast<size_t>(num_bytes);
   if (size_ < kLengthBytes)
     fail(ErrorCode::kBadInput, path, ": ", size_, " bytes, expected at least the ", kLengthBytes, " of the header's length");
   void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);

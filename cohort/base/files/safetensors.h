@@ -1,6 +1,6 @@
 #pragma once
-// The safetensors file format: 8 bytes little-endian header length, a JSON header, the raw data. Torch-free; a parser that checks every
-// length against the file's size before it allocates. Format: docs/formats/safetensors.md.
+// The safetensors file format: 8 bytes little-endian header length, a JSON header, the raw data. The parser checks every length against the
+// file's size before it allocates. Format: docs/formats/safetensors.md.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@ COHORT_API int64_t checked_num_elements(const std::vector<int64_t>& shape);
 /// "[2, 3]", for errors and tables.
 COHORT_API std::string shape_text(const std::vector<int64_t>& shape);
 
-/// A tensor somebody else owns: contiguous, row-major, little-endian.
+/// A non-owning view of a tensor: contiguous, row-major, little-endian.
 struct COHORT_API TensorView {
   std::string name;
   DType dtype = DType::kF32;
@@ -36,13 +36,13 @@ struct COHORT_API TensorView {
   int64_t num_bytes() const;
 };
 
-/// Size of what was written and the XXH64 (seed 0) of the whole file.
+/// Size and XXH64 (seed 0) of a written file.
 struct WrittenFile {
   int64_t bytes = 0;
   uint64_t checksum = 0;
 };
 
-/// Takes the next bytes of a file; throws when it cannot.
+/// Writes the next bytes of a file; throws on failure.
 using ByteSink = std::function<void(const void* data, size_t size)>;
 
 /// Writes a whole file. The data of 8-byte types comes first, then 4, 2 and 1, in the order given within each: every tensor then begins at
@@ -54,8 +54,8 @@ COHORT_API WrittenFile write_safetensors(const ByteSink& sink, const std::string
 COHORT_API WrittenFile write_safetensors(int descriptor, const std::string& path_for_errors, const std::vector<TensorView>& tensors,
                                          const std::map<std::string, std::string>& metadata = {});
 
-/// A read-only file, memory-mapped; the views live as long as the object. Thread-safe after construction. Whoever truncates the file
-/// meanwhile kills the reader with SIGBUS: replace files by rename.
+/// A memory-mapped, read-only file; its views live as long as the object. Thread-safe after construction. Truncating the file kills the
+/// reader with SIGBUS: replace files by rename.
 class COHORT_API SafetensorsFile {
  public:
   /// Error(kBadInput) naming file, offset or tensor and what was expected when the file is malformed.

@@ -1,5 +1,5 @@
 #pragma once
-// How a forked child tells its parent what it found.
+// How a forked child returns a text to its parent.
 
 #include <sys/mman.h>
 #include <unistd.h>

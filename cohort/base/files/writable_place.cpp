@@ -20,14 +20,14 @@ bool exists(const std::string& place) {
   return std::filesystem::exists(std::filesystem::symlink_status(place, ignored));
 }
 
-/// The folder itself, or the nearest above it that is there.
+/// The folder itself, or its nearest existing ancestor.
 std::string nearest_existing(const std::string& folder) {
   std::string place = folder.empty() ? "." : folder;
   while (!exists(place) && place != "." && place != "/") place = parent_folder(place);
   return place;
 }
 
-/// 0, or the errno that stands against files in `place`.
+/// 0, or the errno of creating a file in `place`.
 int reason_against(const std::string& place) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(place, ignored)) return exists(place) ? ENOTDIR : ENOENT;

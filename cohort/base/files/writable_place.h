@@ -1,7 +1,6 @@
 #pragma once
-// A place that a command is to write into, looked at before hours of work end there. Each looks by making a file beside what is to come
-// and removing it: what a file system says of its permissions is not always what it then does (as root, below /proc). A full disk is found
-// by who writes.
+// Checks that outputs can be written, before hours of work. Each creates and removes a probe file, because permission bits do not always
+// predict success (as root, below /proc). A full disk is found when writing.
 
 #include <cstdint>
 #include <string>
@@ -9,26 +8,24 @@
 
 namespace cohort {
 
-/// Of the file that is made for a moment, or left by a process that was killed in it.
+/// Name prefix of probe files; a killed process may leave one.
 inline constexpr const char* kProbePrefix = ".cohort-";
 
-/// Error(kBadInput) in one line where files can not be made in `folder`, or the folder itself not be made: something that is no folder
-/// stands in its way, no permission, a read-only file system.
+/// Error(kBadInput) where files cannot be created in `folder`, or the folder itself cannot be created.
 void check_writable_folder(const std::string& folder);
-/// The same as an answer.
+/// The same check as a predicate.
 bool is_writable_folder(const std::string& folder);
-/// Error(kBadInput) in one line where no file `path` can be made, or put in the place of one: it is a folder, its folder is not there or
-/// takes no files. Nor may it be a device, a pipe or a socket: a new file would take its place.
+/// Error(kBadInput) where the file `path` cannot be created or replaced: it is a folder, a device, a pipe or a socket, or its folder is
+/// missing or not writable.
 void check_writable_file(const std::string& path);
-/// Error(kBadInput) where `path` is there and holds something else than what is to come: other bytes than `beginning` at `offset`. `what`:
-/// "a page". An empty file may be replaced.
+/// Error(kBadInput) where `path` exists and is another kind of file: not empty, and other bytes than `beginning` at `offset`. `what`: "a
+/// page".
 void check_holds_kind(const std::string& path, const std::string& beginning, int64_t offset, const std::string& what);
 /// A file that a command reads or writes, and the option that names it ("--out").
 struct NamedFile {
   std::string option, path;
 };
-/// Error(kBadInput) where two of the files are one, by whatever paths; those without a path do not count. `outputs` may not be `inputs`
-/// either.
+/// Error(kBadInput) where an output is the same file as another output or an input; empty paths are ignored.
 void check_distinct_files(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs);
 
 }  // namespace cohort

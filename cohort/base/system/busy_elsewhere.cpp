@@ -21,7 +21,7 @@ namespace cohort {
 namespace {
 
 constexpr double kLeastSeconds = 0.2;
-constexpr double kLeastWorthSaying = 0.25, kWorthSaying = 0.05;  // Of a core, and of those that are wanted.
+constexpr double kReportedCores = 0.25, kReportedShare = 0.05;
 constexpr int kIdle = 3, kIoWait = 4, kSteal = 7;
 
 double own_seconds(int who) {
@@ -31,7 +31,7 @@ double own_seconds(int who) {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// Ticks, or none where the line is not one of a core that this process may use.
+/// The busy ticks of a line of /proc/stat; nullopt where it is not one of a core that this process may use.
 std::optional<int64_t> busy_ticks(const std::string& line, const cpu_set_t& usable) {
   std::istringstream words(line);
   std::string name;
@@ -57,7 +57,8 @@ std::optional<BusyElsewhere::Seconds> BusyElsewhere::read() const {
   cpu_set_t usable;
   CPU_ZERO(&usable);
   std::ifstream file(stat_);
-  if (!file || ::sched_getaffinity(0, sizeof usable, &usable) != 0) return std::nullopt;  // As on a machine of more cores than fit.
+  if (!file || ::sched_getaffinity(0, sizeof usable, &usable) != 0)
+    return std::nullopt;  // Also on machines with more than CPU_SETSIZE cores.
   bool is_any = false;
   int64_t ticks = 0;
   for (std::string line; std::getline(file, line);)
@@ -77,7 +78,7 @@ std::optional<double> BusyElsewhere::cores() const {
 std::string BusyElsewhere::remark(int wanted_cores) const {
   const std::optional<double> taken = cores();
   const int all = num_affinity_cores();
-  if (!taken || all - *taken > wanted_cores - std::max(kLeastWorthSaying, kWorthSaying * wanted_cores)) return "";
+  if (!taken || all - *taken > wanted_cores - std::max(kReportedCores, kReportedShare * wanted_cores)) return "";
   return concat("other programs kept ", std::round(10 * *taken) / 10, " of ", all, all == 1 ? " core" : " cores", " busy meanwhile");
 }
 

@@ -1,23 +1,23 @@
 #pragma once
-// What other programs take of the cores that this process may use, while something is measured.
+// How many cores other programs keep busy during a measurement.
 
 #include <optional>
 #include <string>
 
 namespace cohort {
 
-/// One thread. What is said is always of the time since the constructor.
+/// All values cover the time since construction. One thread.
 class BusyElsewhere {
  public:
   /// `stat`: a file of the format of /proc/stat.
   explicit BusyElsewhere(std::string stat = "/proc/stat");
 
-  /// The mean number of cores of this process's affinity that were busy, stolen by a hypervisor included, with neither this process nor a
-  /// child that it has waited for. None where the file says nothing, and before 0.2 s have passed: the kernel counts in hundredths.
+  /// The mean number of cores of this process's affinity that were busy (or stolen by a hypervisor) with other processes than this one and
+  /// its reaped children. Nullopt where the file is unavailable, and in the first 0.2 s: the kernel counts in hundredths of a second.
   std::optional<double> cores() const;
 
-  /// "other programs kept 1.4 of 2 cores busy meanwhile", where they left fewer than the `wanted_cores` that were measured with, by a
-  /// quarter of a core and by a twentieth of them; else empty.
+  /// "other programs kept 1.4 of 2 cores busy meanwhile" where fewer than `wanted_cores` were free, by at least a quarter of a core and by
+  /// 5 %; else empty.
   std::string remark(int wanted_cores) const;
 
  private:

@@ -22,7 +22,7 @@
 namespace cohort {
 namespace {
 
-/// The file's numbers, "max" and everything else that is none as -1; no numbers where it cannot be read.
+/// The numbers in a file, -1 for words such as "max"; empty where it cannot be read.
 std::vector<int64_t> numbers_in(const std::string& path) {
   std::vector<int64_t> numbers;
   std::ifstream file(path);
@@ -56,7 +56,7 @@ int num_quota_cores(const std::string& of_process, const std::string& mounted) {
     if (!controllers.empty() && std::find(names.begin(), names.end(), "cpu") == names.end()) continue;
     std::vector<std::string> roots = {mounted, mounted + "/unified"};
     if (!controllers.empty()) roots = {mounted + "/" + controllers, mounted + "/cpu"};
-    // A container may see its path on the host, of which it has only the end: folders that are not there say nothing.
+    // A container may see its path on the host, of which only the end exists; missing folders are ignored.
     std::string path = line.substr(second + 1);
     if (path.find("..") != std::string::npos) path.clear();  // Outside of what is mounted here.
     for (const std::string& root : roots)
@@ -71,7 +71,7 @@ int num_quota_cores(const std::string& of_process, const std::string& mounted) {
 int num_usable_cores() { return std::min(num_affinity_cores(), num_quota_cores()); }
 
 int num_affinity_cores() {
-  // The kernel refuses a set smaller than its own, and a machine may have more cores than cpu_set_t holds.
+  // The kernel rejects a set smaller than its own, and a machine may have more cores than cpu_set_t holds.
   for (size_t most = CPU_SETSIZE; most <= size_t{1} << 20; most *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(most), [](cpu_set_t* given) { CPU_FREE(given); });
     if (!set) break;
@@ -83,7 +83,7 @@ int num_affinity_cores() {
 
 namespace {
 
-/// The number behind `key` in a file of such lines; -1: there is none. An empty key: the first word is the number.
+/// The number behind `key` in a file of key-value lines, -1 without one; "" for a file that begins with the number.
 int64_t number_in(const std::string& path, const std::string& key = "") {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -101,7 +101,7 @@ struct GroupFiles {
 constexpr GroupFiles kVersion1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "};
 constexpr GroupFiles kVersion2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
 
-/// What the control group `path` and those above it leave.
+/// Memory that the cgroup `path` and its ancestors leave.
 int64_t room_in_group(const GroupFiles& files, std::string path) {
   int64_t room = INT64_MAX;
   for (;;) {

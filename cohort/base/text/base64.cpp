@@ -1,41 +1,27 @@
 #include "cohort/base/text/base64.h"
 
-#include <cstddef>
+#include <openssl/evp.h>
+
+#include <algorithm>
 #include <cstdint>
 
 namespace cohort {
-namespace {
-
-constexpr std::string_view kBase64Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-}  // namespace
 
 std::string to_base64(std::string_view bytes) {
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const auto byte = [&](size_t at) { return at < bytes.size() ? static_cast<uint32_t>(static_cast<unsigned char>(bytes[at])) : 0U; };
-    const uint32_t group = byte(i) << 16 | byte(i + 1) << 8 | byte(i + 2);
-    for (size_t letter = 0; letter < 4; ++letter) out += i + letter > bytes.size() ? '=' : kBase64Letters[group >> (18 - 6 * letter) & 63];
-  }
+  std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0');  // EVP_EncodeBlock writes a zero behind the text.
+  out.resize(static_cast<size_t>(EVP_EncodeBlock(reinterpret_cast<uint8_t*>(out.data()), reinterpret_cast<const uint8_t*>(bytes.data()),
+                                                 static_cast<int>(bytes.size()))));
   return out;
 }
 
 std::optional<std::string> from_base64(std::string_view text) {
-  std::string_view letters = text;
-  while (text.size() - letters.size() < 2 && letters.ends_with('=')) letters.remove_suffix(1);
-  std::string out;
-  out.reserve(text.size() / 4 * 3);
-  uint32_t group = 0;
-  for (size_t i = 0; i < letters.size(); ++i) {
-    const size_t value = kBase64Letters.find(letters[i]);
-    if (value == std::string_view::npos) return std::nullopt;
-    group = group << 6 | static_cast<uint32_t>(value);
-    if (i % 4 == 0) continue;
-    out += static_cast<char>(group >> (6 - 2 * (i % 4)) & 0xff);
-  }
-  // What is left over of the last letter must be zero, and the length a multiple of four.
-  if (to_base64(out) != text) return std::nullopt;
+  std::string out(text.size() / 4 * 3 + 3, '\0');
+  const int size =
+      EVP_DecodeBlock(reinterpret_cast<uint8_t*>(out.data()), reinterpret_cast<const uint8_t*>(text.data()), static_cast<int>(text.size()));
+  const auto padding = std::count(text.end() - std::min<std::ptrdiff_t>(2, std::ssize(text)), text.end(), '=');
+  if (size < padding) return std::nullopt;
+  out.resize(static_cast<size_t>(size - padding));  // EVP_DecodeBlock counts a byte for each '='.
+  if (to_base64(out) != text) return std::nullopt;  // It also takes blanks around the text, and bits that belong to no byte.
   return out;
 }
 

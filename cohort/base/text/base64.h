@@ -8,7 +8,7 @@
 namespace cohort {
 
 std::string to_base64(std::string_view bytes);
-/// None for a text that to_base64() does not make.
+/// Nullopt for a text that to_base64() does not make.
 std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
 #pragma once
-// JSON values keep the order in which their keys were set, so that lines and files read in the order of their documentation.
+// JSON values keep the order in which their keys were set: that of the documentation.
 // Include this in .cpp files; headers take <nlohmann/json_fwd.hpp> and base/text/json_fwd.h.
 
 #include <cmath>

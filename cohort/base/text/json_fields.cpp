@@ -5,12 +5,20 @@
 namespace cohort {
 namespace {
 
-std::vector<int64_t> counts_of(const Json& array, const std::string& where, const std::string& what) {
-  std::vector<int64_t> out;
-  if (!array.is_array()) fail(ErrorCode::kBadInput, where, ": ", what, ": expected a list, found ", shown_json(array));
-  for (const Json& value : array) {
-    if (!is_natural(value)) fail(ErrorCode::kBadInput, where, ": ", what, ": expected whole numbers from 0 up, found ", shown_json(value));
-    out.push_back(value.get<int64_t>());
+constexpr const char *kNatural = "a whole number from 0 to 2^63-1", *kCount = "a whole number from 0 up";
+
+double number_or_nan(const Json& value) { return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>(); }
+bool is_number_or_null(const Json& value) { return value.is_number() || value.is_null(); }
+bool is_finite_number(const Json& value) { return value.is_number() && std::isfinite(value.get<double>()); }
+bool is_text(const Json& value) { return value.is_string(); }
+
+/// The items of `list` as values; `refuse` gets the first that is not `allowed`.
+template <typename Value, typename Refuse>
+std::vector<Value> values_of(const Json& list, bool (*allowed)(const Json&), const Refuse& refuse, Value (*read)(const Json&) = nullptr) {
+  std::vector<Value> out;
+  for (const Json& item : list) {
+    if (!allowed(item)) refuse(item);
+    out.push_back(read ? read(item) : item.template get<Value>());
   }
   return out;
 }
@@ -42,61 +50,43 @@ const Json& JsonFields::member(const char* key) const {
   return *found;
 }
 
-const std::string& JsonFields::text(const char* key) const {
+const Json& JsonFields::member(const char* key, bool (*allowed)(const Json&), const std::string& expected) const {
   const Json& value = member(key);
-  if (!value.is_string()) refuse_value(key, "a string", value);
-  return value.get_ref<const std::string&>();
+  if (!allowed(value)) refuse_value(key, expected, value);
+  return value;
 }
+
+const std::string& JsonFields::text(const char* key) const { return member(key, is_text, "a string").get_ref<const std::string&>(); }
 
 bool JsonFields::flag(const char* key) const {
-  const Json& value = member(key);
-  if (!value.is_boolean()) refuse_value(key, "true or false", value);
-  return value.get<bool>();
+  return member(key, [](const Json& value) { return value.is_boolean(); }, "true or false").get<bool>();
 }
 
-double JsonFields::number(const char* key) const { return number_value(member(key), key); }
-
-double JsonFields::number_value(const Json& value, const char* key) const {
-  if (!value.is_number() || !std::isfinite(value.get<double>())) refuse_value(key, "a number", value);
-  return value.get<double>();
-}
+double JsonFields::number(const char* key) const { return member(key, is_finite_number, "a number").get<double>(); }
 
 int64_t JsonFields::natural(const char* key, int64_t most) const {
-  const Json& value = member(key);
-  if (!is_natural(value) || value.get<int64_t>() > most)
-    refuse_value(key, concat("a whole number from 0 to ", most == INT64_MAX ? "2^63-1" : std::to_string(most)), value);
+  const std::string expected = concat("a whole number from 0 to ", most == INT64_MAX ? "2^63-1" : std::to_string(most));
+  const Json& value = member(key, is_natural, expected);
+  if (value.get<int64_t>() > most) refuse_value(key, expected, value);
   return value.get<int64_t>();
 }
 
 const Json& JsonFields::array(const char* key, size_t max_items) const {
-  const Json& value = member(key);
-  if (!value.is_array()) refuse_value(key, concat("an array of at most ", max_items, " items"), value);
+  const Json& value = member(key, [](const Json& found) { return found.is_array(); }, concat("an array of at most ", max_items, " items"));
   if (value.size() > max_items) refuse("expected an array of at most ", max_items, " items in \"", key, "\", found ", value.size());
   return value;
 }
 
 std::vector<std::string> JsonFields::texts(const char* key, size_t max_items) const {
-  std::vector<std::string> values;
-  for (const Json& item : array(key, max_items)) {
-    if (!item.is_string()) refuse_value(key, "strings", item);
-    values.push_back(item.get<std::string>());
-  }
-  return values;
+  return values_of<std::string>(array(key, max_items), is_text, [&](const Json& item) { refuse_value(key, "strings", item); });
 }
 
 std::vector<double> JsonFields::numbers(const char* key, size_t max_items) const {
-  std::vector<double> values;
-  for (const Json& item : array(key, max_items)) values.push_back(number_value(item, key));
-  return values;
+  return values_of<double>(array(key, max_items), is_finite_number, [&](const Json& item) { refuse_value(key, "a number", item); });
 }
 
 std::vector<int64_t> JsonFields::naturals(const char* key, size_t max_items) const {
-  std::vector<int64_t> values;
-  for (const Json& item : array(key, max_items)) {
-    if (!is_natural(item)) refuse_value(key, "a whole number from 0 to 2^63-1", item);
-    values.push_back(item.get<int64_t>());
-  }
-  return values;
+  return values_of<int64_t>(array(key, max_items), is_natural, [&](const Json& item) { refuse_value(key, kNatural, item); });
 }
 
 JsonLine::JsonLine(const Json& object, const std::string& where) : object_(object), where_(where) {
@@ -108,6 +98,12 @@ const Json* JsonLine::find(const char* key) const {
   return at == object_.end() || at->is_null() ? nullptr : &*at;
 }
 
+const Json* JsonLine::find(const char* key, bool (*allowed)(const Json&), const char* expected) const {
+  const Json* value = find(key);
+  if (value && !allowed(*value)) refuse(key, expected, value);
+  return value;
+}
+
 void JsonLine::refuse(const char* key, const char* expected, const Json* found) const {
   fail(ErrorCode::kBadInput, where_, ": '", key, "': expected ", expected, ", found ", found ? shown_json(*found) : "nothing");
 }
@@ -115,30 +111,24 @@ void JsonLine::refuse(const char* key, const char* expected, const Json* found) 
 bool JsonLine::has(const char* key) const { return object_.contains(key); }
 
 double JsonLine::number(const char* key) const {
-  const Json* value = find(key);
-  if (!value) return std::numeric_limits<double>::quiet_NaN();
-  if (!value->is_number()) refuse(key, "a number or null", value);
-  return value->get<double>();
+  const Json* value = find(key, is_number_or_null, "a number or null");
+  return value ? value->get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
 std::optional<int64_t> JsonLine::count(const char* key) const {
-  const Json* value = find(key);
-  if (!value) return std::nullopt;
-  if (!is_natural(*value)) refuse(key, "a whole number from 0 up", value);
-  return value->get<int64_t>();
+  const Json* value = find(key, is_natural, kCount);
+  return value ? std::optional(value->get<int64_t>()) : std::nullopt;
 }
 
 int64_t JsonLine::required_count(const char* key) const {
   const auto value = count(key);
-  if (!value) refuse(key, "a whole number from 0 up", nullptr);
+  if (!value) refuse(key, kCount, nullptr);
   return *value;
 }
 
 std::string JsonLine::text(const char* key) const {
-  const Json* value = find(key);
-  if (!value) return "";
-  if (!value->is_string()) refuse(key, "a string", value);
-  return value->get<std::string>();
+  const Json* value = find(key, is_text, "a string");
+  return value ? value->get<std::string>() : "";
 }
 
 std::string JsonLine::required_text(const char* key) const {
@@ -147,9 +137,7 @@ std::string JsonLine::required_text(const char* key) const {
 }
 
 const Json* JsonLine::array(const char* key) const {
-  const Json* value = find(key);
-  if (value && !value->is_array()) refuse(key, "a list", value);
-  return value;
+  return find(key, [](const Json& value) { return value.is_array(); }, "a list");
 }
 
 const Json& JsonLine::required_array(const char* key) const {
@@ -159,43 +147,29 @@ const Json& JsonLine::required_array(const char* key) const {
 }
 
 const Json* JsonLine::object(const char* key) const {
-  const Json* value = find(key);
-  if (value && !value->is_object()) refuse(key, "an object", value);
-  return value;
+  return find(key, [](const Json& value) { return value.is_object(); }, "an object");
 }
 
 std::vector<std::string> JsonLine::texts(const char* key) const {
-  std::vector<std::string> out;
-  const Json* list = array(key);
-  if (!list) return out;
-  for (const Json& value : *list) {
-    if (!value.is_string()) refuse(key, "strings", &value);
-    out.push_back(value.get<std::string>());
-  }
-  return out;
+  return values_of<std::string>(items(key), is_text, [&](const Json& value) { refuse(key, "strings", &value); });
 }
 
 std::vector<double> JsonLine::numbers(const char* key) const {
-  std::vector<double> out;
-  const Json* list = array(key);
-  if (!list) return out;
-  for (const Json& value : *list) {
-    if (!value.is_number() && !value.is_null()) refuse(key, "numbers or null", &value);
-    out.push_back(value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
-  }
-  return out;
+  const auto refuse_item = [&](const Json& value) { refuse(key, "numbers or null", &value); };
+  return values_of<double>(items(key), is_number_or_null, refuse_item, number_or_nan);
 }
 
 std::vector<int64_t> JsonLine::counts(const char* key) const {
-  const Json* list = array(key);
-  return list ? counts_of(*list, where_, concat("'", key, "'")) : std::vector<int64_t>();
+  return values_of<int64_t>(items(key), is_natural, [&](const Json& value) { refuse(key, "whole numbers from 0 up", &value); });
 }
 
 std::vector<std::vector<int64_t>> JsonLine::count_rows(const char* key) const {
   std::vector<std::vector<int64_t>> out;
-  const Json* list = array(key);
-  if (!list) return out;
-  for (const Json& row : *list) out.push_back(counts_of(row, where_, concat("a row of '", key, "'")));
+  const auto refuse_item = [&](const Json& value) { refuse(key, "rows of whole numbers from 0 up", &value); };
+  for (const Json& row : items(key)) {
+    if (!row.is_array()) refuse_item(row);
+    out.push_back(values_of<int64_t>(row, is_natural, refuse_item));
+  }
   return out;
 }
 
@@ -204,13 +178,19 @@ std::map<std::string, double> JsonLine::named_numbers(const char* key) const {
   const Json* named = object(key);
   if (!named) return out;
   for (const auto& [name, value] : named->items()) {
-    if (!value.is_number() && !value.is_null()) refuse(key, "numbers or null", &value);
+    if (!is_number_or_null(value)) refuse(key, "numbers or null", &value);
     const bool is_name =
         !name.empty() && name.size() <= 100 && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_") == std::string::npos;
     if (!is_name) fail(ErrorCode::kBadInput, where_, ": '", key, "': a name is of a-z, 0-9, - and _, found ", quote_text(name));
-    out[name] = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+    out[name] = number_or_nan(value);
   }
   return out;
+}
+
+const Json& JsonLine::items(const char* key) const {
+  static const Json kNone = Json::array();
+  const Json* list = array(key);
+  return list ? *list : kNone;
 }
 
 std::string JsonLine::json(const char* key) const {

@@ -1,7 +1,6 @@
 #pragma once
-// Members of a JSON object that came from a file or another process, with their types and ranges checked: JsonFields, whose members must be
-// there, and JsonLine, whose members may be missing. A refusal is Error(kBadInput) that says where, which member, what was expected and
-// what was found.
+// Checked access to members of a JSON object from a file or another process: JsonFields, whose members are required, and JsonLine, whose
+// members may be missing. Errors are Error(kBadInput) with place, member, what was expected and what was found.
 
 #include <cstdint>
 #include <limits>
@@ -16,9 +15,9 @@
 
 namespace cohort {
 
-/// A whole number from 0 to 2^63-1. Values that a program made (not parsed) may be stored as signed.
+/// Whether it is a whole number from 0 to 2^63-1; values that were not parsed may be stored as signed.
 bool is_natural(const Json& value);
-/// As a refusal shows it, in one line.
+/// A value on one line, for error messages.
 std::string shown_json(const Json& value);
 
 class JsonFields {
@@ -35,10 +34,10 @@ class JsonFields {
   const Json& member(const char* key) const;
   const std::string& text(const char* key) const;
   bool flag(const char* key) const;
-  /// A finite one.
+  /// A finite number.
   double number(const char* key) const;
   int64_t natural(const char* key, int64_t most = std::numeric_limits<int64_t>::max()) const;
-  /// At most `max_items`, here and below.
+  /// Lists have at most `max_items` items.
   const Json& array(const char* key, size_t max_items) const;
   std::vector<std::string> texts(const char* key, size_t max_items) const;
   std::vector<double> numbers(const char* key, size_t max_items) const;
@@ -46,20 +45,20 @@ class JsonFields {
 
  private:
   [[noreturn]] void refuse_value(const char* key, const std::string& expected, const Json& found) const;
-  double number_value(const Json& value, const char* key) const;
+  const Json& member(const char* key, bool (*allowed)(const Json&), const std::string& expected) const;
 
   const Json& object_;
   const std::string& where_;
 };
 
-/// Of one object of a line of a file; null is as good as missing.
+/// One object of a line of a file; null counts as missing.
 class JsonLine {
  public:
-  /// `where` ("metrics.jsonl:12") stands in front of errors. Both must outlive the object. Error(kBadInput) when `object` is no JSON
-  /// object.
+  /// `where` ("metrics.jsonl:12") is the prefix of errors. Both must outlive the object. Error(kBadInput) when `object` is not a
+  /// JSON object.
   JsonLine(const Json& object, const std::string& where);
 
-  /// Also where it is null.
+  /// True also where the value is null.
   bool has(const char* key) const;
   /// NaN where the key is missing or null.
   double number(const char* key) const;
@@ -86,6 +85,8 @@ class JsonLine {
 
  private:
   const Json* find(const char* key) const;
+  const Json* find(const char* key, bool (*allowed)(const Json&), const char* expected) const;
+  const Json& items(const char* key) const;  // The list, or an empty one.
   [[noreturn]] void refuse(const char* key, const char* expected, const Json* found) const;
 
   const Json& object_;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <string_view>
 
@@ -16,7 +17,7 @@ namespace {
 std::atomic<int> log_rank{-1};
 std::atomic<bool> failures_are_json{false};
 
-/// What an option or a file says may have several lines; a message is one.
+/// Options and files quoted in a message may have several lines.
 std::string on_one_line(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   std::string line;
@@ -28,22 +29,14 @@ std::string on_one_line(std::string text) {
   return line;
 }
 
-void write_whole(const std::string& line) {
-  for (size_t done = 0; done < line.size();) {
-    const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
-    if (written <= 0) return;  // Nobody reads stderr any more; there is no other place to say so.
-    done += static_cast<size_t>(written);
-  }
-}
-
 void write_line(LogLevel level, const std::string& text) {
   std::string line = "cohort";
   if (log_rank >= 0) line += "[" + std::to_string(log_rank) + "]";
   line += ": ";
   if (level == LogLevel::kError) line += "error: ";
   if (level == LogLevel::kWarning) line += "warning: ";
-  line += on_one_line(printable(text));  // It may quote a damaged file or an option: nothing in it shall control a terminal.
-  write_whole(line += '\n');
+  line += on_one_line(printable(text));  // It may quote a file or an option: no control characters.
+  write_stderr(line += '\n');
 }
 
 LogLevel level_from_environment() {
@@ -57,6 +50,15 @@ LogLevel level_from_environment() {
 }
 
 }  // namespace
+
+void write_stderr(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // stderr is closed; there is nowhere else to report it.
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
 
 void set_log_rank(int rank) { log_rank = rank; }
 
@@ -72,7 +74,7 @@ void log_failure(int exit_code, const std::string& text) {
   if (!failures_are_json) return log_error(text);
   Json line{{"event", "failed"}, {"exit_code", exit_code}, {"cause", printable(text)}};
   if (log_rank >= 0) line["rank"] = log_rank.load();
-  write_whole(line.dump() + '\n');
+  write_stderr(line.dump() + '\n');
 }
 
 }  // namespace cohort

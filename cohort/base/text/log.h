@@ -1,8 +1,9 @@
 #pragma once
-// Messages for people, on stderr: "cohort: ..." and, in a job of several ranks, "cohort[1]: ...". Thread-safe; a line is one write. Ends of
-// lines and tabs in the text, which come from an option or a file, are written as \n and \t.
+// Log messages on stderr: "cohort: ..." and, in a job of several ranks, "cohort[1]: ...". Thread-safe; a line is one write. Line ends and
+// tabs in the text are escaped.
 
 #include <string>
+#include <string_view>
 
 #include "cohort/base/export.h"
 
@@ -10,13 +11,15 @@ namespace cohort {
 
 enum class LogLevel { kError, kWarning, kInfo, kDebug };
 
-/// The rank in front of every line of this process, -1 for none.
+/// Writes the whole text; ignores failures.
+void write_stderr(std::string_view text);
+
+/// The rank shown in every line of this process; -1: none.
 void set_log_rank(int rank);
 
-/// Lines above kInfo, or the level that COHORT_LOG (error, warning, info, debug) says, are dropped.
+/// Drops lines above the level of COHORT_LOG (error, warning, info, debug; default info).
 COHORT_PROGRAM_API void log_line(LogLevel level, const std::string& text);
-/// Why this process ends, as an error; after set_failures_as_json() as {"event":"failed","exit_code":N,"cause":"TEXT"} and the rank, where
-/// lines have one.
+/// Logs why this process ends; after set_failures_as_json() as {"event":"failed","exit_code":N,"cause":"TEXT"} with the rank, if set.
 void log_failure(int exit_code, const std::string& text);
 void set_failures_as_json();
 inline void log_error(const std::string& text) { log_line(LogLevel::kError, text); }

@@ -1,6 +1,5 @@
 #pragma once
-// JSON from a file that may be damaged or hostile: depth and keys are bounded and a key that comes twice is refused, before the value is
-// built.
+// Parses JSON from untrusted files: depth and number of keys are bounded and duplicate keys are refused while parsing.
 
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
@@ -20,10 +19,10 @@ struct StrictJsonLimits {
 
 /// Keys sorted, any number of them. Error(kBadInput) naming file, byte and what is wrong.
 nlohmann::json parse_strict_json(std::string_view text, const StrictJsonLimits& limits);
-/// Keys in the order of the file; at most 10 000 in one object, because each look-up walks them all.
+/// Keys in the order of the file; at most 10 000 in one object, because look-ups are linear.
 Json parse_strict_ordered_json(std::string_view text, const StrictJsonLimits& limits);
 
-/// As an error shows a string that came from a file: quoted, control characters and bytes above 126 as \xNN, cut after 100 characters.
+/// A string of a file for error messages: quoted, control characters and bytes above 126 as \xNN, cut after 100 characters.
 COHORT_PROGRAM_API std::string quote_text(std::string_view text);
 
 }  // namespace cohort

@@ -26,6 +26,22 @@ std::optional<double> parse_number(std::string_view text) {
   return value;
 }
 
+std::optional<int64_t> parse_integer(std::string_view text, int64_t least, int64_t most) {
+  const auto value = parse_integer(text);
+  return value && *value >= least && *value <= most ? value : std::nullopt;
+}
+
+std::optional<double> parse_number(std::string_view text, double least, double most) {
+  const auto value = parse_number(text);
+  return value && *value >= least && *value <= most ? value : std::nullopt;
+}
+
+std::pair<std::string, std::optional<std::string>> split_once(std::string_view text, char separator) {
+  const size_t at = text.find(separator);
+  if (at == std::string_view::npos) return {std::string(text), std::nullopt};
+  return {std::string(text.substr(0, at)), std::string(text.substr(at + 1))};
+}
+
 std::string trim(std::string_view text) {
   const char* kSpace = " \t\r\n";
   const size_t begin = text.find_first_not_of(kSpace);
@@ -104,6 +120,12 @@ std::string human_seconds(double seconds) {
   else if (seconds < 3600) std::snprintf(out, sizeof out, "%d min %d s", static_cast<int>(seconds) / 60, static_cast<int>(seconds) % 60);
   else std::snprintf(out, sizeof out, "%d h %d min", static_cast<int>(seconds) / 3600, static_cast<int>(seconds) % 3600 / 60);
   return out;
+}
+
+std::string hexadecimal_digits(uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
 }
 
 std::string with_commas(int64_t number) {

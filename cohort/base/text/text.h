@@ -1,6 +1,5 @@
 #pragma once
-// Small tools of texts: numbers in them, splitting, nearest names, quoting for a shell, cutting at words, percentages, HOST:PORT, the time
-// of day.
+// Text utilities: parsing numbers, splitting, nearest names, quoting, truncation, formatting, HOST:PORT, the time of day.
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/export.h"
@@ -19,7 +19,12 @@ namespace cohort {
 /// The whole of `text` as a number; empty when it is not one or does not fit.
 COHORT_PROGRAM_API std::optional<int64_t> parse_integer(std::string_view text);
 COHORT_PROGRAM_API std::optional<double> parse_number(std::string_view text);
-/// Pieces between `separator`; "a,,b" has an empty middle piece, "" has no piece.
+/// The same; empty also where the number is not from `least` to `most`.
+std::optional<int64_t> parse_integer(std::string_view text, int64_t least, int64_t most);
+std::optional<double> parse_number(std::string_view text, double least, double most);
+/// "a:b:c" at ':' is {"a", "b:c"}; nothing second where there is no separator.
+std::pair<std::string, std::optional<std::string>> split_once(std::string_view text, char separator);
+/// The texts between separators; "a,,b" has an empty one in the middle, "" has none.
 inline std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   if (text.empty()) return parts;
@@ -39,25 +44,25 @@ inline std::string join(const std::vector<std::string>& parts, std::string_view 
   return out;
 }
 COHORT_PROGRAM_API std::string trim(std::string_view text);
-/// All before the first newline: what to show of an exception of LibTorch, which appends a C++ stack trace.
+/// The text before the first newline; exceptions of LibTorch append a C++ stack trace.
 std::string first_line(std::string_view text);
-/// The name of `names` nearest to `text` by edit distance where it is near enough to be a slip of the finger, else "".
+/// The nearest of `names` by edit distance where it is near enough for a typo, else "".
 std::string nearest_name(std::string_view text, const std::vector<std::string>& names);
 /// " (did you mean 'x'?)" or "".
 COHORT_PROGRAM_API std::string did_you_mean(std::string_view text, const std::vector<std::string>& names);
-/// Safe to show on a terminal: control characters (but newline and tab) and bytes that are no UTF-8 become '?'.
+/// `text` for a terminal: control characters (but newline and tab) and invalid UTF-8 become '?'.
 COHORT_PROGRAM_API std::string printable(std::string_view text);
 /// 1536 -> "1.5 KiB".
 COHORT_PROGRAM_API std::string human_bytes(int64_t bytes);
 /// 192.4 -> "3 min 12 s", 0.0123 -> "12.3 ms".
 COHORT_PROGRAM_API std::string human_seconds(double seconds);
+/// 16 hexadecimal digits.
+std::string hexadecimal_digits(uint64_t number);
 /// 1234567 -> "1,234,567".
 std::string with_commas(int64_t number);
 
-// Where to cut a text that is too long for its place.
-
-/// How much of `text`, at most `most` bytes, to keep before "...": up to the end of a word where one ends in the second half, else as much
-/// as fits; never a part of a UTF-8 character.
+/// Number of bytes of `text`, at most `most`, to keep before "...": up to the last word end in the second half, else as many as fit without
+/// splitting a UTF-8 character.
 inline size_t length_of_whole_words(std::string_view text, size_t most) {
   constexpr std::string_view kBetweenWords = " \t\n,;:()[]./";
   if (text.size() <= most) return text.size();
@@ -68,20 +73,14 @@ inline size_t length_of_whole_words(std::string_view text, size_t most) {
   return end;
 }
 
-// A share as text: "4.2 %", "33 %".
-
-/// A decimal place below ten; negative shares keep their sign.
+/// 0.042 -> "4.2 %", 0.33 -> "33 %".
 inline std::string percent(double share) {
   const double value = 100 * share;
   return concat(std::abs(value) < 9.95 ? std::round(value * 10) / 10 : std::round(value), " %");
 }
 
-// Words of a command line.
-
 /// `text` as one word for a POSIX shell: in single quotes where it needs them.
 COHORT_PROGRAM_API std::string shell_quoted(const std::string& text);
-
-// HOST:PORT, as options have it. Torch-free.
 
 struct HostAndPort {
   std::string host;
@@ -91,9 +90,7 @@ struct HostAndPort {
 /// A name, an IPv4 address, or an IPv6 address in brackets; the port from 0 to 65535. Error(kBadInput) beginning with `option`.
 HostAndPort parse_host_and_port(const std::string& text, const std::string& option);
 
-// The time of day as files and messages write it.
-
-/// Now, as 2026-01-31T12:00:00Z.
+/// The current time as 2026-01-31T12:00:00Z.
 std::string utc_now();
 
 }  // namespace cohort

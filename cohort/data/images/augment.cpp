@@ -11,8 +11,8 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kPartThatMoves = 8;  // Of a side, in each direction.
-constexpr uint64_t kKey = 0x61756761;  // Apart from what else is drawn for a step.
+constexpr int64_t kSideFraction = 8;   // Pictures move by up to a side / kSideFraction.
+constexpr uint64_t kKey = 0x61756761;  // Separates its random stream from others.
 
 struct Words {
   bool crop = false, flip = false;
@@ -30,14 +30,14 @@ Words parse(const std::string& text) {
   return words;
 }
 
-/// Position `at` of a line of `size`, mirrored at both ends as often as it takes.
+/// Position `at` reflected into [0, size).
 int64_t reflected(int64_t at, int64_t size) {
   if (size == 1) return 0;
   const int64_t period = 2 * (size - 1), inside = ((at % period) + period) % period;
   return inside < size ? inside : period - inside;
 }
 
-/// From -most to most, evenly, of 16 bits.
+/// Uniform in [-most, most] from 16 bits.
 int64_t shift_of(uint64_t bits, int64_t most) {
   return static_cast<int64_t>((bits & 0xffff) * static_cast<uint64_t>(2 * most + 1) >> 16) - most;
 }
@@ -57,10 +57,10 @@ Augmentation::Augmentation(const std::string& text, const DataShape& shape, uint
   width_ = shape.input[2];
 }
 
-/// Rows of a plane are read from `plane`, its copy.
+/// `plane` is a scratch copy of one channel.
 void Augmentation::move(float* sample, std::vector<float>& plane, uint64_t bits) const {
-  const int64_t down = crops_ ? shift_of(bits >> 1, height_ / kPartThatMoves) : 0;
-  const int64_t right = crops_ ? shift_of(bits >> 17, width_ / kPartThatMoves) : 0;
+  const int64_t down = crops_ ? shift_of(bits >> 1, height_ / kSideFraction) : 0;
+  const int64_t right = crops_ ? shift_of(bits >> 17, width_ / kSideFraction) : 0;
   const bool mirrored = flips_ && (bits & 1) != 0;
   if (down == 0 && right == 0 && !mirrored) return;
   for (int64_t channel = 0; channel < channels_; ++channel) {

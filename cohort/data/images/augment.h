@@ -1,12 +1,12 @@
 #pragma once
-// Random changes of the pictures that a training reads, the same on every layout and after every resume: what happens to a picture is a
-// pure function of (seed, step, its index in the data), whoever reads it. Torch-free.
+// Random augmentation of training pictures: a pure function of (seed, step, index), so the same for every layout and after every resume.
 //
-//   crop   the picture is moved by up to an eighth of its side in each direction (4 pixels of 32, as He et al. 2015, section 4.2, do it);
-//          what comes in at the edge is the picture's own reflection, where theirs is black: no value is made up that the data do not have
-//   flip   left and right are exchanged, for one picture in two
+//   crop   moves the picture by up to an eighth of its side in each direction (4 pixels of 32, He et al. 2015, section 4.2); edges are
+//   filled
+//          by reflection instead of black, so no new values appear
+//   flip   mirrors every second picture on average
 //
-// Cost: one pass over the batch, on the thread that reads it ahead of the training.
+// Cost: one pass over the batch, on the loader's thread.
 
 #include <cstdint>
 #include <span>
@@ -20,11 +20,11 @@ namespace cohort {
 class Augmentation {
  public:
   Augmentation() = default;  ///< None.
-  /// `text`: words of crop and flip, joined by ','; "none": neither. Error(kBadInput) for anything else, and for data that are no pictures.
+  /// `text`: crop, flip, both joined by ',', or none. Error(kBadInput) otherwise, and for data other than pictures.
   Augmentation(const std::string& text, const DataShape& shape, uint64_t seed);
 
   bool is_on() const { return crops_ || flips_; }
-  /// Changes batch.values, whose samples are `indices` of the data in that order.
+  /// Changes batch.values, the samples `indices`.
   void apply(Batch& batch, std::span<const int64_t> indices, int64_t step) const;
 
  private:

@@ -1,8 +1,8 @@
-// The binary version of CIFAR-10 (A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009): a file is a row of records
-// of 3,073 bytes, a label 0..9 and 1,024 bytes each of red, green and blue, rows from the top. Nothing else: the size of the file is the
-// only check of its end, and the labels are the only check of its content.
+// The binary version of CIFAR-10 (A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009): a file is a sequence of
+// records of 3,073 bytes, a label 0..9 and 1,024 bytes each of red, green and blue, rows from the top. There are no other checks than the
+// file's size and the range of the labels.
 
-#include "cohort/data/images/cifar10.h"
+#include "cohort/data/source/openers.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -46,7 +46,7 @@ int64_t num_records(const InputFile& file) {
   return whole;
 }
 
-/// Reads all records of `file` and puts label and pixels of each where they belong.
+/// Reads all records of `file` into labels and pixels.
 void read_records(InputFile& file, int64_t count, uint8_t* labels, uint8_t* pixels) {
   std::vector<uint8_t> chunk(static_cast<size_t>(kChunkRecords * kRecordBytes));
   for (int64_t at = 0; at < count; at += kChunkRecords) {
@@ -86,7 +86,7 @@ std::vector<std::string> class_names(const std::string& folder) {
   return names;
 }
 
-/// All records of the files, one after the other.
+/// Reads all records of the files.
 ImagePixels read_files(const std::string& folder, const std::vector<std::string>& paths) {
   int64_t total = 0;
   std::vector<std::pair<std::string, int64_t>> parts;

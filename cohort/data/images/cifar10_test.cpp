@@ -1,4 +1,4 @@
-#include "cohort/data/images/cifar10.h"
+#include "cohort/data/source/openers.h"
 
 #include <doctest/doctest.h>
 

@@ -116,15 +116,10 @@ DataSet split_images(const std::string& what, ImagePixels pixels, DataShape shap
   return data;
 }
 
-// Pictures of another size: the mean over the area.
-//
-//   An output pixel covers height / out_height rows and width / out_width columns of the input, parts of pixels counted as parts; it is the
-//   mean of what it covers, rounded to the nearest byte, halves up. Smaller pictures average, larger ones repeat and blend at the borders
-//   of pixels. Sides are changed each by itself: a picture that is not square is squeezed into one that is.
-//
-// All weights are whole numbers (an input pixel is out_height units long, an output pixel `height`), so a picture is the same bytes on
-// every machine and under every layout. Cost: an input pixel of multiplications for the rows, in vector code, then one for each pixel of
-// the new rows.
+// Resizing by area averaging: an output pixel is the mean of the height / out_height rows and width / out_width columns of the input that
+// it covers, with fractional pixels, rounded to the nearest byte, halves up. The aspect ratio is not kept. All weights are integers (an
+// input pixel is out_height units long, an output pixel `height`), so results are bitwise reproducible. Cost: one multiplication per input
+// pixel for the rows, vectorised, then one per pixel of the new rows.
 
 Resizer::Line Resizer::line_of(int64_t length, int64_t out_length) {
   Line line;

@@ -1,6 +1,5 @@
 #pragma once
-// Pictures in memory, one byte a value, handed out as normalised floats; how they get another size (--image-size), once when they are
-// read; and the test set of those that come with one.
+// Pictures in memory, one byte per value, read as normalised floats; resizing them (--image-size) when they are loaded; their test sets.
 
 #include <array>
 #include <cstdint>
@@ -13,13 +12,13 @@
 
 namespace cohort {
 
-/// num_samples x input_elements bytes, channel by channel inside a sample, and a label for each sample. Train and validation share one.
+/// num_samples x input_elements bytes, channel by channel within a sample, and a label per sample.
 struct ImagePixels {
   ByteBuffer values;
   ByteBuffer labels;
 };
 
-/// Per channel, in units of the interval [0, 1] that bytes 0..255 stand for.
+/// Per channel; bytes 0..255 stand for [0, 1].
 struct ChannelStatistics {
   std::vector<double> mean, deviation;
 };
@@ -31,20 +30,20 @@ struct ByteSums {
 };
 /// Adds `count` bytes at `values`.
 void add_bytes(ByteSums& sums, const uint8_t* values, int64_t count);
-/// Of one channel a member, each the sums of `count` bytes.
+/// Statistics per channel from its sums over `count` bytes.
 ChannelStatistics statistics_of_sums(const std::vector<ByteSums>& sums, int64_t count);
 
-/// Mean and standard deviation (of the population) per channel over the samples [begin, end). Sums are integers, so the result is the same
-/// bits whatever the machine or the compiler's options. A channel of one single value gets the deviation 1: its values become 0.
+/// Mean and population standard deviation per channel over the samples [begin, end). Sums are integers, so the result is bitwise
+/// reproducible. A constant channel gets the deviation 1.
 ChannelStatistics channel_statistics(const ImagePixels& pixels, const DataShape& shape, int64_t begin, int64_t end);
 
-/// For each byte, what the model gets: (byte / 255 - mean) / deviation.
+/// (byte / 255 - mean) / deviation for each byte value.
 std::array<float, 256> normalised_bytes(double mean, double deviation);
 
 /// The samples [begin, end) of `pixels`; value x of channel c becomes (x / 255 - mean[c]) / deviation[c].
 class ImageSource : public DataSource {
  public:
-  /// `resized`: the files have pictures of another size.
+  /// `resized`: the pictures had another size in their files.
   ImageSource(std::shared_ptr<const ImagePixels> pixels, DataShape shape, ChannelStatistics statistics, int64_t begin, int64_t end,
               bool resized = false);
 
@@ -53,7 +52,7 @@ class ImageSource : public DataSource {
   void read(std::span<const int64_t> indices, Batch& batch) const override;
   DataDescription describe() const override;
   const ChannelStatistics& statistics() const { return statistics_; }
-  /// num_samples() x input_elements, channel by channel inside a sample.
+  /// num_samples() x input_elements bytes.
   const uint8_t* bytes() const { return pixels_->values.data() + begin_ * shape_.input_elements(); }
 
  private:
@@ -69,9 +68,7 @@ class ImageSource : public DataSource {
 /// errors. Both have the size that options.image_size asks for.
 DataSet split_images(const std::string& what, ImagePixels pixels, DataShape shape, const DataOptions& options);
 
-// Pictures of another size (--image-size), made once when they are read.
-
-/// Makes channels of `out_height` x `out_width` pixels of ones of `height` x `width`. One thread at a time; cheap to make for each picture.
+/// Resizes channels from `height` x `width` to `out_height` x `out_width` pixels. One thread at a time; cheap to construct.
 class Resizer {
  public:
   Resizer(int64_t height, int64_t width, int64_t out_height, int64_t out_width);
@@ -79,7 +76,7 @@ class Resizer {
   void resize(const uint8_t* in, uint8_t* out);
 
  private:
-  /// What each of a line's new pixels covers of the old: `count` of them from `from` on, whose weights stand in `units` from `first` on.
+  /// For each output pixel of a line the `count` input pixels from `from` on that it covers; their weights are in `units` from `first` on.
   struct Line {
     struct Covered {
       int64_t from, count, first;
@@ -99,10 +96,8 @@ class Resizer {
 /// the result would need more memory than a data set may.
 ImagePixels resized(const std::string& what, ImagePixels pixels, DataShape& shape, int64_t size);
 
-// The test set of pictures that come with one.
-
-/// `pixels` of the files `what` (`shape`: as they are there) as pictures like those of `train`: resized as `options` say, and normalised by
-/// the statistics of the training. Error(kBadInput) naming `what` for another size than the training's.
+/// A test set of `pixels` (of `shape`) from the files `what`, resized by `options` and normalised by the statistics of `train`.
+/// Error(kBadInput) naming `what` for another size than the training's.
 std::shared_ptr<const DataSource> test_pictures(const ImageSource& train, const std::string& what, ImagePixels pixels, DataShape shape,
                                                 const DataOptions& options);
 

@@ -1,3 +1,11 @@
+// The IDX format (Y. LeCun, "The MNIST database of handwritten digits"): all numbers are big-endian, 32 bits.
+//
+//   images   0x00000803, count, rows, columns, then count x rows x columns bytes
+//   labels   0x00000801, count, then count bytes
+//
+// Steps: read the header; check its numbers against limits whose products cannot overflow, and against what the file can hold (its size, or
+// 1032 times its size for gzip); only then allocate, read, and check that nothing follows.
+
 #include "cohort/data/images/mnist.h"
 
 #include <algorithm>
@@ -12,16 +20,6 @@
 #include "cohort/data/images/image_source.h"
 
 namespace cohort {
-
-// The IDX format (Y. LeCun, "The MNIST database of handwritten digits"): all numbers are big-endian, 32 bits.
-//
-//   images   0x00000803, count, rows, columns, then count x rows x columns bytes
-//   labels   0x00000801, count, then count bytes
-//
-// Steps: read the header; check every number in it against limits whose products cannot overflow; check what it promises against what the
-// file can hold (its size, or 1032 times its size for gzip); only then allocate, read, and see that nothing follows. A small file thus can
-// claim at most 1032 times its own size, and even that memory is touched only as far as real content goes.
-
 namespace {
 
 constexpr uint32_t kImagesMagic = 0x00000803;
@@ -38,7 +36,7 @@ std::string hex(uint32_t value) {
 
 std::string_view kind_of(uint32_t magic) { return magic == kImagesMagic ? "images" : "labels"; }
 
-/// The numbers of a header as far as the file has them.
+/// The fields of a header.
 struct Header {
   uint32_t fields[4] = {};
   explicit Header(ByteReader& in, uint32_t magic, int64_t num_bytes) {
@@ -75,7 +73,7 @@ int64_t checked_field(const std::string& path, const Header& header, int index, 
   return value;
 }
 
-/// Reads the `num_bytes` that the header promised (`promise` says how), which must be all that is left.
+/// Reads `num_bytes`, which must be the rest of the file; `promise` describes them in errors.
 ByteBuffer read_rest(ByteReader& in, int64_t num_bytes, const std::string& promise) {
   const int64_t begin = in.offset();
   const auto truncated = [&](int64_t at, const std::string& found) {
@@ -90,7 +88,7 @@ ByteBuffer read_rest(ByteReader& in, int64_t num_bytes, const std::string& promi
   ByteBuffer content(num_bytes, in.path());
   const int64_t got = in.read(content.data(), num_bytes);
   if (got < num_bytes) truncated(begin + got, std::to_string(got));
-  uint8_t extra = 0;  // Asking for one more byte also makes gzip verify its checksum.
+  uint8_t extra = 0;  // Reading one more byte also makes gzip verify its checksum.
   if (in.read(&extra, 1) != 0) {
     fail(ErrorCode::kBadInput, in.path(), ": trailing bytes at offset ", begin + num_bytes, ": expected the end of the file (", promise,
          ")");
@@ -132,7 +130,7 @@ IdxLabels read_idx_labels(const std::string& path, int64_t num_classes) {
 
 void read_idx_pair(const std::string& images_path, const std::string& labels_path, int64_t num_classes, IdxImages& images,
                    IdxLabels& labels) {
-  labels = read_idx_labels(labels_path, num_classes);  // The small file first: its faults show before the large one is read.
+  labels = read_idx_labels(labels_path, num_classes);  // The small file first, to fail early.
   images = read_idx_images(images_path);
   if (images.count != labels.count()) {
     fail(ErrorCode::kBadInput, images_path, " has ", images.count, " images but ", labels_path, " has ", labels.count(),
@@ -160,7 +158,7 @@ struct Files {
   std::string images, labels;
 };
 
-/// Of "train" or "t10k"; without names where they are not there. Half a pair is an error: silently training on other data would be worse.
+/// The files of "train" or "t10k", empty names if both are missing. Half a pair is an error.
 Files find_set(const std::string& folder, const std::string& set) {
   const std::string images = set + "-images", labels = set + "-labels";
   const Files files{find_part(folder, images, "idx3-ubyte"), find_part(folder, labels, "idx1-ubyte")};
@@ -170,7 +168,7 @@ Files find_set(const std::string& folder, const std::string& set) {
 }
 
 struct Sets {
-  Files train, test;  ///< The latter without names where there is none.
+  Files train, test;  ///< `test` may have empty names.
 };
 
 /// The train files with the t10k files as test set, or the t10k files alone.

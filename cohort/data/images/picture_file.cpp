@@ -1,16 +1,15 @@
-// The same picture is the same bytes on every machine: JPEG by the exact integer transform (JDCT_ISLOW, which libjpeg-turbo's vector code
-// gives bit by bit), colours by its integer tables, PNG without gamma or colour profiles. The orientation that a camera notes is not
-// applied.
+// Decoding is bitwise reproducible: JPEG by the exact integer transform (JDCT_ISLOW) and integer colour conversion, PNG without gamma or
+// colour profiles. EXIF orientation is not applied.
 //
-// Files may be hostile. Width times height is checked before memory is taken; libpng's chunks are bounded, those that are not needed are
-// skipped; a progressive JPEG may have kMaxScans scans. A warning of libjpeg (a file that ends early, damaged data) is an error here: what
-// it puts in place of the lost part would be learned from. Bytes between markers alone are let pass.
+// Files are untrusted: width times height is checked before memory is allocated; libpng's chunks are bounded and unneeded ones skipped; a
+// progressive JPEG may have kMaxScans scans. A warning of libjpeg (truncated or damaged data) is an error, as training would learn from the
+// replacement; only extraneous bytes between markers are accepted.
 
 #include "cohort/data/images/picture_file.h"
 
 #include <png.h>
 #include <setjmp.h>
-#include <stdio.h>  // jpeglib.h takes it for granted.
+#include <stdio.h>  // Required by jpeglib.h.
 
 #include <jerror.h>
 #include <jpeglib.h>
@@ -30,11 +29,11 @@ namespace {
 constexpr int kMaxScans = 100;
 constexpr int64_t kMaxSide = 1 << 16;
 constexpr int64_t kMaxFileBytes = INT64_C(1) << 30, kMaxChunkBytes = INT64_C(1) << 23;
-/// A block of 8 x 8 pixels of the component with the finest grid has a bit at least; and the longest match of deflate (258 bytes) two.
+/// A JPEG block of 8 x 8 pixels has at least one bit, the longest match of deflate (258 bytes) two.
 constexpr int64_t kMaxJpegPixelsOfByte = 2048, kMaxPngBytesOfByte = 1100;
 constexpr uint8_t kPngMagic[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 
-/// False where `fault` says why not. `most_units` bounds how many of the file's units, pixels or bytes of rows, a byte of it can hold.
+/// False, with the reason in `fault`, for invalid sizes. `most_units`: units (pixels or bytes of rows) that a byte of the file can hold.
 bool has_fit_size(int64_t height, int64_t width, int64_t units_of_row, int64_t most_units, size_t file_bytes, std::string& fault) {
   if (height < 1 || width < 1 || height > kMaxSide || width > kMaxSide || height > kMaxPicturePixels / width) {
     fault =
@@ -47,7 +46,7 @@ bool has_fit_size(int64_t height, int64_t width, int64_t units_of_row, int64_t m
   return false;
 }
 
-/// What both libraries leave by longjmp share: no function between setjmp and there may own anything.
+/// State of both libraries' decoders, which fail by longjmp: functions in between must not own resources.
 struct Decoder {
   std::span<const uint8_t> file;
   bool only_head = false;
@@ -91,7 +90,7 @@ void count_scans(j_common_ptr info) {
   longjmp(decoder_of(info).escape, 1);
 }
 
-/// False where `fault` says why not.
+/// False, with the reason in `fault`, on failure.
 bool run_jpeg(JpegDecoder& decoder) {
   if (setjmp(decoder.escape)) return false;
   jpeg_decompress_struct& info = decoder.info;
@@ -154,7 +153,7 @@ void read_png_bytes(png_structp png, png_bytep out, size_t num_bytes) {
   decoder.at += num_bytes;
 }
 
-/// Rows as they will be handed out: 8 bits, grey or RGB, with alpha behind where the file has it.
+/// Chooses the format of rows: 8 bits, grey or RGB, followed by alpha where the file has it.
 void choose_png_form(PngDecoder& decoder) {
   png_structp png = decoder.png;
   const int type = png_get_color_type(png, decoder.info);
@@ -224,7 +223,7 @@ bool begins_with(std::span<const uint8_t> file, std::string_view text, size_t at
   return file.size() >= at + text.size() && std::memcmp(file.data() + at, text.data(), text.size()) == 0;
 }
 
-/// Of what is neither.
+/// Names other formats for the error message.
 std::string name_of_format(std::span<const uint8_t> file) {
   if (begins_with(file, "GIF8")) return "is a GIF";
   if (begins_with(file, "RIFF") && begins_with(file, "WEBP", 8)) return "is a WebP file";

@@ -1,13 +1,11 @@
-// A folder of pictures becomes samples in two passes over its files, each by several threads:
-//   1. The heads: how many channels (three where any picture has colours) and, without --image-size, that all have one size.
-//   2. Every picture is decoded and resized. What cannot be read ends the command here, not after an hour of training. The sums of values
-//      and squares of each picture are kept, so mean and deviation are those of the training part, which is known only now that bad ones
-//      are gone; they are whole numbers, so neither threads nor their number matter.
-// Decoded pictures are kept, shared by the ranks of a host, where all of them fit memory=BYTES (1 GiB); else each is decoded anew when it
-// is read, by several threads, ahead of the training (Loader). A run that goes on has mean and deviation already: where pictures are
-// decoded anew, pass 2 is left out.
+// A folder of pictures becomes samples in two multithreaded passes over its files:
+//   1. Headers: the number of channels (three if any picture has colours) and, without --image-size, that all have one size.
+//   2. Every picture is decoded and resized, so unreadable files fail before training. Integer sums of values and squares are kept per
+//      picture; mean and deviation of the training part follow once the split is known, independent of the number of threads.
+// Decoded pictures are kept, shared by the ranks of a host, if all fit into memory=BYTES (1 GiB); otherwise they are decoded on each read,
+// by several threads, ahead of the training (Loader). A resumed run knows mean and deviation and skips pass 2 in that case.
 
-#include "cohort/data/images/picture_folder.h"
+#include "cohort/data/source/openers.h"
 
 #include <algorithm>
 #include <array>
@@ -33,17 +31,17 @@ namespace fs = std::filesystem;
 constexpr int64_t kDefaultMemory = INT64_C(1) << 30;
 constexpr int kMostThreads = 8;
 
-/// Files of train, then of val, then of test; what is bad is left out of all that follows.
+/// Files of train, then of val, then of test.
 struct Found {
   PictureList list;
-  std::vector<uint8_t> has_label;                   // Where a table says so: of each file as many as there are names.
-  int64_t end_of_train = 0, end_of_validation = 0;  // The latter is the former where the seed decides.
+  std::vector<uint8_t> has_label;                   // With a table of labels: {files, names}.
+  int64_t end_of_train = 0, end_of_validation = 0;  // Equal if the seed decides the split.
   bool has_validation = false, has_test = false;
 };
 
 std::string path_in(const std::string& folder, const char* name) { return (fs::path(folder) / name).string(); }
 
-/// Adds the pictures of another part, whose classes must be those of train.
+/// Adds the pictures of val or test, whose classes must be those of train.
 void add_part(const std::string& folder, Found& found) {
   const PictureList part = list_pictures(folder);
   for (const PictureFile& file : part.files) {
@@ -56,7 +54,7 @@ void add_part(const std::string& folder, Found& found) {
   }
 }
 
-/// Gives the files the labels of a trained model, where it knows all of their classes; false where it does not.
+/// Assigns the labels of a trained model; false where it does not know all classes.
 bool take_labels(PictureList& list, const DataDescription* kept) {
   if (!kept || kept->input != DataDescription::Input::kPicture || kept->class_names.empty()) return false;
   std::vector<int64_t> label_of;
@@ -90,7 +88,7 @@ Found find_pictures(const std::string& folder, const DataDescription* kept) {
   return found;
 }
 
-/// Pictures and labels of tables.
+/// Finds pictures and labels of tables.
 Found find_labelled(const DataSettings& settings, const DataOptions& options, SkippedData& skipped) {
   LabelledPictures pictures;
   if (options.kept && options.kept->labels) pictures.names = options.kept->class_names;
@@ -107,7 +105,7 @@ Found find_labelled(const DataSettings& settings, const DataOptions& options, Sk
   return found;
 }
 
-/// Runs `work` on all files; what it throws as bad input is skipped, or thrown for the first file of all.
+/// Runs `work` on all files; skips those with Error(kBadInput), or throws the error of the first one.
 class Pass {
  public:
   Pass(int num_threads, bool skip_bad, SkippedData& skipped) : num_threads_(num_threads), skip_bad_(skip_bad), skipped_(skipped) {}
@@ -137,7 +135,7 @@ class Pass {
   SkippedData& skipped_;
 };
 
-/// One size for all, from their heads.
+/// The common size and channels of all pictures, from their headers.
 PictureForm form_of(const DataSettings& settings, const DataOptions& options, const std::vector<PictureFile>& files, Pass& pass,
                     std::vector<bool>& is_bad) {
   std::vector<PictureSize> sizes(files.size());
@@ -160,7 +158,7 @@ PictureForm form_of(const DataSettings& settings, const DataOptions& options, co
   const bool has_colours = options.kept && options.kept->input == DataDescription::Input::kPicture && !options.kept->shape.empty() &&
                            options.kept->shape.front() == 3;
   form.size.channels = settings.integer("channels", has_colours ? 3 : form.size.channels, 1, 3);
-  if (form.size.channels == 2) fail(ErrorCode::kBadInput, "data ", settings.what(), ": channels=2: expected 1 (grey) or 3 (RGB)");
+  if (form.size.channels == 2) settings.refuse("channels=2: expected 1 (grey) or 3 (RGB)");
   if (form.resized) form.size.height = form.size.width = options.image_size;
   return form;
 }
@@ -201,8 +199,7 @@ DataSet open_picture_folder(const std::string& argument, const DataOptions& opti
   const DataSettings settings("folder", argument, {"seed", "channels", "memory", "labels", "val", "test"});
   for (const char* key : {"val", "test"})
     if (settings.has(key) && !settings.has("labels"))
-      fail(ErrorCode::kBadInput, "data ", settings.what(), ": ", key, "=", settings.text(key),
-           " is a table beside that of labels=FILE.csv; of class folders it is DIR/", key);
+      settings.refuse(key, "=", settings.text(key), " is a table beside that of labels=FILE.csv; of class folders it is DIR/", key);
   DataSet data;
   Found found =
       settings.has("labels") ? find_labelled(settings, options, data.skipped) : find_pictures(settings.path(), options.kept.get());

@@ -1,4 +1,4 @@
-// Values are means of blocks of n x n pixels, n the smallest whole number with which both sides have at most kMostPictureSide.
+// Pixels are means of blocks of n x n values, with the smallest n for which both sides are at most kMostPictureSide.
 
 #include "cohort/data/images/picture_of_sample.h"
 
@@ -14,7 +14,7 @@
 namespace cohort {
 namespace {
 
-/// A value of a channel to [0, 1]: value x `scale` + `offset`.
+/// Maps values of a channel to [0, 1]: value x `scale` + `offset`.
 struct Scale {
   double scale = 1, offset = 0;
 };
@@ -23,8 +23,7 @@ std::vector<Scale> scales_of(const DataDescription& description, const std::vect
   std::vector<Scale> scales(static_cast<size_t>(channels));
   if (!description.mean.empty()) {
     for (size_t c = 0; c < scales.size(); ++c)
-      scales[c] = {description.deviation[std::min(c, description.deviation.size() - 1)],
-                   description.mean[std::min(c, description.mean.size() - 1)]};
+      scales[c] = {description.deviation_at(static_cast<int64_t>(c)), description.mean_at(static_cast<int64_t>(c))};
     return scales;
   }
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
@@ -57,7 +56,7 @@ std::string png_of_sample(const DataSource& source, const DataDescription& descr
             sum += batch.values[static_cast<size_t>((c * height + y) * width + x)];
         const auto& [scale, offset] = scales[static_cast<size_t>(c)];
         const double value = 255 * (sum / static_cast<double>(count) * scale + offset);
-        // Of what is not finite black.
+        // Values that are not finite become black.
         pixels[static_cast<size_t>((row * columns + column) * channels + c)] =
             value > 0 ? static_cast<unsigned char>(std::lround(std::min(value, 255.0))) : 0;
       }

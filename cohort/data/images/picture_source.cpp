@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with("."); }
 
-/// Folders within a class's are read too; links to folders are not followed, so that none is read for ever.
+/// Recurses into subfolders; links to folders are refused, as they could be cyclic.
 void add_files(const std::string& folder, int64_t label, std::vector<PictureFile>& files) {
   const auto before = std::ssize(files);
   std::error_code error;
@@ -75,11 +75,9 @@ PictureList list_pictures(const std::string& folder) {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr char kPathColumn[] = "path";
-constexpr size_t kMostLabels = kMaxCsvColumns - 1;             // Beside the path.
-constexpr size_t kMostPathBytes = 4095, kMostNameBytes = 255;  // What Linux opens.
+constexpr size_t kMostLabels = kMaxCsvColumns - 1;             // One column is the path.
+constexpr size_t kMostPathBytes = 4095, kMostNameBytes = 255;  // Limits of Linux.
 constexpr size_t kMostShown = 60;
 
 /// The beginning of `text`, on one line.
@@ -89,20 +87,14 @@ std::string shown(const std::string& text) {
   return text.size() > kMostShown ? out + "..." : out;
 }
 
-using Positions = std::unordered_map<std::string, size_t>;  // Of the columns of a table, by name.
-
-Positions positions_in(const CsvReader& reader) {
-  Positions positions;
-  for (const std::string& name : reader.header()) positions.emplace(name, positions.size());
-  return positions;
-}
+using Positions = std::unordered_map<std::string, size_t>;  // Columns of a table by name.
 
 size_t position(const CsvReader& reader, const Positions& positions, const std::string& name) {
   const auto found = positions.find(name);
   if (found == positions.end())
-    fail(ErrorCode::kBadInput, reader.path(), ": there is no column '", shown(name), "'", did_you_mean(name, reader.header()),
-         name == kPathColumn ? ": expected one with each picture's path below the folder, and one for each label"
-                             : ": expected the same labels as in the training");
+    fail_without_column(reader.path(), name, reader.header(),
+                        name == kPathColumn ? ": expected one with each picture's path below the folder, and one for each label"
+                                            : ": expected the same labels as in the training");
   return found->second;
 }
 
@@ -110,11 +102,11 @@ bool stays_below(const fs::path& path) {
   return path.is_relative() && std::none_of(path.begin(), path.end(), [](const fs::path& part) { return part == ".."; });
 }
 
-/// Why it names no file below a folder, or "".
+/// Why `path` is not a valid path below a folder, or "".
 std::string fault_of_path(const std::string& path) {
   if (path.empty()) return concat(kPathColumn, " is empty");
   const std::string what = concat(kPathColumn, " '", shown(path), "'");
-  // The system would read a path up to its first zero byte.
+  // The system would truncate a path at a zero byte.
   if (std::any_of(path.begin(), path.end(), [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; }))
     return what + " has a control character";
   const fs::path parts(path);
@@ -124,7 +116,7 @@ std::string fault_of_path(const std::string& path) {
   return stays_below(parts) ? "" : what + " leaves the folder";
 }
 
-/// Why the row is none, or "".
+/// Why the row is invalid, or "".
 std::string fault_of(const TableRow& row, size_t path, const std::vector<size_t>& fields, const std::vector<std::string>& names) {
   if (!row.fault.empty()) return row.fault;
   if (const std::string fault = fault_of_path(row.fields[path]); !fault.empty()) return fault;
@@ -139,7 +131,8 @@ std::string fault_of(const TableRow& row, size_t path, const std::vector<size_t>
 void read_picture_labels(const std::string& table, const std::string& folder, bool skip_bad, SkippedData& skipped,
                          LabelledPictures& pictures) {
   CsvReader reader(table);
-  const Positions positions = positions_in(reader);
+  Positions positions;
+  for (const std::string& name : reader.header()) positions.emplace(name, positions.size());
   const size_t path = position(reader, positions, kPathColumn), before = pictures.files.size();
   if (pictures.names.empty())
     for (const std::string& name : reader.header())
@@ -149,7 +142,7 @@ void read_picture_labels(const std::string& table, const std::string& folder, bo
          " labels");
   std::vector<size_t> fields;
   for (const std::string& name : pictures.names) fields.push_back(position(reader, positions, name));
-  std::unordered_map<std::string, int64_t> row_of;  // Of each picture: where the split is by the seed, two rows may come to both sides.
+  std::unordered_map<std::string, int64_t> row_of;  // By picture: duplicates could be split into training and validation.
   for (TableRow row; reader.next(row);) {
     std::string fault = fault_of(row, path, fields, pictures.names);
     if (fault.empty()) {
@@ -157,9 +150,7 @@ void read_picture_labels(const std::string& table, const std::string& folder, bo
       if (!is_new) fault = concat(shown(known->first), " is in rows ", known->second, " and ", row.line);
     }
     if (!fault.empty()) {
-      const std::string sentence = concat(table, ":", row.line, ": ", fault);
-      if (!skip_bad) fail(ErrorCode::kBadInput, sentence, name_settings("; --skip-bad leaves such rows out and counts them"));
-      skipped.add(sentence);
+      skipped.add_or_fail(concat(table, ":", row.line, ": ", fault), skip_bad, "rows");
       continue;
     }
     if (std::ssize(pictures.files) == kMaxSamples || std::ssize(pictures.has_label) > kMaxDataBytes - std::ssize(fields))
@@ -185,10 +176,7 @@ Picture shaped_picture(std::span<const uint8_t> file, const std::string& what, c
 }
 
 PictureSource::PictureSource(std::shared_ptr<const PictureStore> store, DataDescription description, std::vector<int64_t> samples)
-    : store_(std::move(store)),
-      description_(std::move(description)),
-      shape_{DataShape::Kind::kImage, description_.shape, description_.num_outputs, description_.class_names, false, description_.labels},
-      samples_(std::move(samples)) {
+    : DescribedSource(std::move(description), std::move(samples)), store_(std::move(store)) {
   for (size_t c = 0; c < description_.mean.size(); ++c)
     tables_.push_back(normalised_bytes(description_.mean[c], description_.deviation[c]));
 }
@@ -197,8 +185,7 @@ void PictureSource::read(std::span<const int64_t> indices, Batch& batch) const {
   const int64_t elements = shape_.input_elements(), plane = elements / std::ssize(tables_);
   resize_batch(batch, shape_, std::ssize(indices));
   const auto take = [&](int64_t i) {
-    check_index(indices[static_cast<size_t>(i)], num_samples());
-    const int64_t file = samples_[static_cast<size_t>(indices[static_cast<size_t>(i)])];
+    const int64_t file = sample_at(indices[static_cast<size_t>(i)]);
     Picture picture;
     const uint8_t* in = store_->decoded.data() + file * elements;
     if (store_->decoded.size() == 0) {

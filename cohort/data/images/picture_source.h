@@ -1,6 +1,5 @@
 #pragma once
-// Pictures of JPEG and PNG files: which there are in class folders or in a table with labels, and the source that decodes them when they
-// are read, or keeps them decoded, and hands them out as normalised floats.
+// Pictures of JPEG and PNG files: lists of class folders or of a table with labels, and a source that decodes them once or on each read.
 
 #include <array>
 #include <cstdint>
@@ -11,10 +10,9 @@
 #include "cohort/data/images/picture_file.h"
 #include "cohort/data/source/byte_buffer.h"
 #include "cohort/data/source/source.h"
+#include "cohort/data/source/split.h"
 
 namespace cohort {
-
-// Which pictures a folder of class folders holds.
 
 struct PictureFile {
   std::string path;
@@ -22,45 +20,44 @@ struct PictureFile {
 };
 
 struct PictureList {
-  std::vector<std::string> class_names;  ///< Of the folders, in ascending order of their bytes.
-  std::vector<PictureFile> files;        ///< Class after class, by path: the same order on every machine.
+  std::vector<std::string> class_names;  ///< Sorted by bytes.
+  std::vector<PictureFile> files;        ///< By class, then path.
 };
 
-/// Every file in and below a class folder is a picture; names that begin with a dot are passed over. Error(kBadInput) where `folder` is
-/// none, holds a file beside its class folders, has no class, or a class without a file.
+/// Lists every file in and below each class folder, without names that begin with a dot. Error(kBadInput) where `folder` is not a folder,
+/// holds a file beside class folders, has no class, or an empty class.
 PictureList list_pictures(const std::string& folder);
-/// The names in a folder, in ascending order, but for those that begin with a dot. Error(kBadInput) where it cannot be read.
+/// The sorted names in a folder that do not begin with a dot. Error(kBadInput) where it cannot be read.
 std::vector<std::string> names_in_folder(const std::string& folder);
 
-// Pictures with any number of labels each, as a table says: --data folder:DIR,labels=FILE.csv.
-
+/// Pictures with any number of labels each, from a table: --data folder:DIR,labels=FILE.csv.
 struct LabelledPictures {
-  std::vector<std::string> names;  ///< Of the labels.
+  std::vector<std::string> names;  ///< Names of the labels.
   std::vector<PictureFile> files;  ///< In the order of the rows.
   std::vector<uint8_t> has_label;  ///< {files, names}: 0 or 1.
 };
 
-/// Adds the rows of `table` to `pictures`: its column `path` is a picture's path below `folder`, each other column a label, 0 or 1. Where
-/// `pictures` has names already, the columns of those alone are read. Error(kBadInput) with file and line for a row that is malformed,
-/// whose path leaves the folder or is that of a row before; with `skip_bad` such rows are left out and counted.
+/// Adds the rows of `table` to `pictures`: column `path` is a picture's path below `folder`, each other column a label, 0 or 1. If
+/// `pictures` already has names, only those columns are read. Error(kBadInput) with file and line for a row that is invalid, leaves the
+/// folder or is a duplicate; with `skip_bad` such rows are skipped and counted.
 void read_picture_labels(const std::string& table, const std::string& folder, bool skip_bad, SkippedData& skipped,
                          LabelledPictures& pictures);
 
-/// What pictures become: all of one size.
+/// The common format of pictures.
 struct PictureForm {
   PictureSize size;
-  bool resized = false;  ///< Of any size; else another one than `size` is an error.
+  bool resized = false;  ///< Pictures are resized; else another size is an error.
 };
 
-/// Decoded, in the form's channels and size. Error(kBadInput) that names `what`.
+/// Decodes a picture to the form's channels and size. Error(kBadInput) that names `what`.
 Picture shaped_picture(std::span<const uint8_t> file, const std::string& what, const PictureForm& form);
 
 /// The pictures that train, validation and test share.
 struct PictureStore {
   std::vector<PictureFile> files;
-  std::vector<uint8_t> has_label;  ///< {files, labels}: 0 or 1; none where each file has one class.
+  std::vector<uint8_t> has_label;  ///< {files, labels}: 0 or 1; empty if each file has one class.
   PictureForm form;
-  ByteBuffer decoded;  ///< Of each file form.size.num_bytes(); none: files are decoded each time they are read.
+  ByteBuffer decoded;  ///< form.size.num_bytes() per file; empty: files are decoded on each read.
   int num_threads = 1;
 
   Picture decode(int64_t file) const {
@@ -68,23 +65,15 @@ struct PictureStore {
   }
 };
 
-/// The files `samples` of a store, in that order. What has been decoded once can fail later only where a file has changed: the error names
-/// it.
-class PictureSource : public DataSource {
+/// The files `samples` of a store. Reading fails only where a file has changed since it was first decoded; the error names it.
+class PictureSource : public DescribedSource {
  public:
-  /// `description` says how they are normalised.
+  /// `description` holds the normalisation.
   PictureSource(std::shared_ptr<const PictureStore> store, DataDescription description, std::vector<int64_t> samples);
-
-  const DataShape& shape() const override { return shape_; }
-  int64_t num_samples() const override { return std::ssize(samples_); }
   void read(std::span<const int64_t> indices, Batch& batch) const override;
-  DataDescription describe() const override { return description_; }
 
  private:
   std::shared_ptr<const PictureStore> store_;
-  DataDescription description_;
-  DataShape shape_;
-  std::vector<int64_t> samples_;
   std::vector<std::array<float, 256>> tables_;  // Per channel.
 };
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/images/picture_folder.h"
+#include "cohort/data/source/openers.h"
 #include "tests/support/data_files.h"
 #include "tests/support/mutation.h"
 #include "tests/support/pictures.h"

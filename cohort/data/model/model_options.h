@@ -1,6 +1,5 @@
 #pragma once
-// What `--model NAME:key=value,...` says: its words, and what they say of a model besides its name. Torch-free: factories read it, and
-// those who know a model by its shapes alone.
+// Parses `--model NAME:key=value,...`, and typed access to its options for model factories. Torch-free.
 
 #include <cstdint>
 #include <map>
@@ -13,16 +12,15 @@
 
 namespace cohort {
 
-/// As words.
 struct ModelSpecification {
   std::string name;
   std::map<std::string, std::string> values;
 };
-/// Error(kBadInput) for what is neither NAME nor NAME:key=value,...
+/// Error(kBadInput) unless `text` is NAME or NAME:key=value,...
 COHORT_API ModelSpecification parse_model(const std::string& text);
 
-/// The `key=value` settings of `--model NAME:key=value,...`, and what the data looks like. Every getter marks its key as known; a key that
-/// no getter asked for is an Error(kBadInput) that lists the known ones (check_all_used).
+/// The options of a model, and the shape of the data. Getters mark their key as known; check_all_used() throws Error(kBadInput) for other
+/// keys.
 class COHORT_API ModelOptions {
  public:
   ModelOptions(DataShape data, std::map<std::string, std::string> values) : data_(std::move(data)), values_(std::move(values)) {}

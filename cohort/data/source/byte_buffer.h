@@ -1,5 +1,5 @@
 #pragma once
-// A block of bytes on the heap that is not zeroed first: its pages cost nothing until a file is read into them.
+// Uninitialised bytes on the heap.
 
 #include <cstdint>
 #include <memory>
@@ -15,7 +15,7 @@ namespace cohort {
 class ByteBuffer {
  public:
   ByteBuffer() = default;
-  /// `what` names the file in the Error(kBadInput) that is thrown when there is no such memory.
+  /// Error(kBadInput) that names the file `what` when memory is exhausted.
   ByteBuffer(int64_t size, const std::string& what) : size_(size) {
     data_.reset(new (std::nothrow) uint8_t[static_cast<size_t>(size)]);
     if (!data_) fail(ErrorCode::kBadInput, what, ": no memory for its ", size, " bytes");
@@ -31,7 +31,7 @@ class ByteBuffer {
   int64_t size_ = 0;
 };
 
-/// No data set may need more memory than this: a header that promises more is wrong, or hostile.
+/// Memory limit of a data set, against invalid or hostile headers.
 constexpr int64_t kMaxDataBytes = INT64_C(1) << 34;
 /// Sampler keeps an epoch's order as 32-bit numbers.
 constexpr int64_t kMaxSamples = INT64_C(0x7fffffff);

@@ -24,17 +24,13 @@ DataSettings::DataSettings(const std::string& kind, const std::string& text, con
   what_ = kind + ":" + path_;
   if (path_.empty())
     fail(ErrorCode::kBadInput, "data '", kind, ":", text, "': the path is missing; expected ", kind, ":PATH[,key=value...]");
-  while (end < text.size()) {
-    const size_t begin = end + 1;
-    end = std::min(text.find(',', begin), text.size());
-    const std::string item = text.substr(begin, end - begin);
-    const size_t equals = item.find('=');
-    const std::string key = item.substr(0, equals);
+  if (end == std::string::npos) return;
+  for (const std::string& item : split(std::string_view(text).substr(end + 1), ',')) {
+    const auto [key, value] = split_once(item, '=');
     if (std::find(known.begin(), known.end(), key) == known.end())
-      fail(ErrorCode::kBadInput, "data ", what_, ": unknown setting '", printable(key), "'", did_you_mean(key, known), ": expected ",
-           join(known, ", "));
-    if (equals == std::string::npos || equals + 1 == item.size()) fail(ErrorCode::kBadInput, "data ", what_, ": ", key, " has no value");
-    if (!values_.emplace(key, item.substr(equals + 1)).second) fail(ErrorCode::kBadInput, "data ", what_, ": ", key, " is given twice");
+      refuse("unknown setting '", printable(key), "'", did_you_mean(key, known), ": expected ", join(known, ", "));
+    if (value.value_or("").empty()) refuse(key, " has no value");
+    if (!values_.emplace(key, *value).second) refuse(key, " is given twice");
   }
 }
 
@@ -46,33 +42,37 @@ std::string DataSettings::text(const std::string& key, const std::string& fallba
 std::string DataSettings::one_of(const std::string& key, const std::vector<std::string>& allowed, const std::string& fallback) const {
   const std::string value = text(key, fallback);
   if (value != fallback && std::find(allowed.begin(), allowed.end(), value) == allowed.end())
-    fail(ErrorCode::kBadInput, "data ", what_, ": ", key, "=", printable(value), did_you_mean(value, allowed), ": expected ",
-         join(allowed, " or "));
+    refuse(key, "=", printable(value), did_you_mean(value, allowed), ": expected ", join(allowed, " or "));
   return value;
 }
 
 int64_t DataSettings::integer(const std::string& key, int64_t fallback, int64_t minimum, int64_t maximum) const {
   if (!has(key)) return fallback;
-  const auto value = parse_integer(text(key));
-  if (!value || *value < minimum || *value > maximum)
-    fail(ErrorCode::kBadInput, "data ", what_, ": ", key, "=", printable(text(key)), ": expected a whole number from ", minimum, " to ",
-         maximum);
+  const auto value = parse_integer(text(key), minimum, maximum);
+  if (!value) refuse(key, "=", printable(text(key)), ": expected a whole number from ", minimum, " to ", maximum);
+  return *value;
+}
+
+double DataSettings::number(const std::string& key, double fallback, double minimum, double maximum) const {
+  if (!has(key)) return fallback;
+  const auto value = parse_number(text(key), minimum, maximum);
+  if (!value) refuse(key, "=", printable(text(key)), ": expected a number from ", minimum, " to ", maximum);
   return *value;
 }
 
 std::vector<std::string> DataSettings::names(const std::string& key) const {
   std::vector<std::string> names = split(text(key), '+');
   for (const std::string& name : names)
-    if (name.empty())
-      fail(ErrorCode::kBadInput, "data ", what_, ": ", key, "=", printable(text(key)), ": a name is empty; expected NAME+NAME");
+    if (name.empty()) refuse(key, "=", printable(text(key)), ": a name is empty; expected NAME+NAME");
   return names;
 }
 
 uint64_t seed_of_split(const DataSettings& settings, const DataOptions& options, bool has_own_validation, const std::string& where) {
   if (has_own_validation && (settings.has("seed") || options.validation_samples > 0))
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": ", where, " holds the samples for validation, so ",
-         settings.has("seed") ? "seed=" + settings.text("seed") : concat(name_settings("--val-samples "), options.validation_samples),
-         " would do nothing; leave it out");
+    settings.refuse(
+        where, " holds the samples for validation, so ",
+        settings.has("seed") ? "seed=" + settings.text("seed") : concat(name_settings("--val-samples "), options.validation_samples),
+        " would do nothing; leave it out");
   const int64_t seed = settings.integer("seed", 0, 0, INT64_MAX);
   return settings.has("seed") ? static_cast<uint64_t>(seed) : options.seed;
 }

@@ -55,11 +55,11 @@ Input input_of(const JsonFields& fields) {
   fields.refuse("expected picture, row, text or tensor in \"input\", found ", quote_text(name));
 }
 
-/// What each part says of the sizes is the same.
+/// Checks that all parts agree about sizes.
 void check_sizes(const DataDescription& made, const JsonFields& fields) {
   int64_t elements = 1;
   for (const int64_t size : made.shape) {
-    if (size < 1 || size > kMostElements / elements) fields.refuse("a sample of \"shape\" has no size from 1 to ", kMostElements);
+    if (size < 1 || size > kMostElements / elements) fields.refuse("\"shape\" does not have a size from 1 to ", kMostElements);
     elements *= size;
   }
   if (made.shape.empty()) fields.refuse("\"shape\" is empty");
@@ -79,7 +79,7 @@ void check_sizes(const DataDescription& made, const JsonFields& fields) {
     fields.refuse("\"columns\" make ", width, " numbers, not the ", made.shape.front(), " of \"shape\"");
 }
 
-/// Of all but itself, whatever blanks the file has.
+/// Checksum of all other members, independent of white space.
 std::string checksum_of(Json json) {
   json.erase(kChecksum);
   ValueHash hash;
@@ -110,7 +110,7 @@ Json to_json(const DataDescription& description) {
   return json;
 }
 
-/// Of text in pieces.
+/// Null if the text is bytes.
 std::shared_ptr<const Vocabulary> vocabulary_of(const JsonFields& fields, const std::string& what) {
   if (!fields.has("vocabulary")) return nullptr;
   std::vector<Vocabulary::Merge> merges;
@@ -173,7 +173,7 @@ namespace {
 
 constexpr size_t kMostNamed = 8;
 
-/// The first names; how many more there are.
+/// The first names, and the number of further ones.
 std::string listed(std::vector<std::string> names) {
   const size_t count = names.size();
   if (count > kMostNamed) names.resize(kMostNamed);

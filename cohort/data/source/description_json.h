@@ -11,11 +11,11 @@ namespace cohort {
 inline constexpr const char* kDataFile = "data.json";
 
 Json to_json(const DataDescription& description);
-/// Error(kBadInput) that names `what` for JSON that is none, or one whose parts contradict each other.
+/// Error(kBadInput) that names `what` for an invalid or contradictory description.
 DataDescription description_from_json(const Json& json, const std::string& what);
-/// What data.json holds: the same as text, with a checksum.
+/// The content of data.json: to_json() with a checksum.
 std::string description_file_text(const DataDescription& description);
-/// Of such a file; one from before the checksum has none. Error(kBadInput) says what to do with a damaged one.
+/// Reads data.json; older files have no checksum. Error(kBadInput) for a damaged one, with what to do.
 DataDescription read_description(const std::string& path);
 
 }  // namespace cohort

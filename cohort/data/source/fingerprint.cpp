@@ -23,7 +23,7 @@ void add_samples(const DataSource& source, ValueHash& hash) {
   Batch batch;
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < count; ++i) {
-    // i-th of `count` from the first to the last; all of them where count is their number.
+    // Evenly spaced from the first to the last.
     indices.push_back(count > 1 ? i * (num_samples - 1) / (count - 1) : 0);
     if (std::ssize(indices) < kSamplesOfRead && i + 1 < count) continue;
     source.read(indices, batch);

@@ -1,5 +1,7 @@
 #include "cohort/data/source/source.h"
 
+#include "cohort/base/fail.h"
+
 namespace cohort {
 
 int64_t DataShape::input_elements() const {
@@ -16,6 +18,11 @@ int64_t DataShape::targets_per_sample() const {
 void SkippedData::add(const std::string& sentence) {
   constexpr int64_t kMostSentences = 20;
   if (count++ < kMostSentences) first.push_back(sentence);
+}
+
+void SkippedData::add_or_fail(const std::string& sentence, bool skip_bad, const char* what) {
+  if (!skip_bad) fail(ErrorCode::kBadInput, sentence, name_settings("; --skip-bad leaves such "), what, " out and counts them");
+  add(sentence);
 }
 
 DataDescription DataSource::describe() const {

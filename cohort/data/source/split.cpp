@@ -15,7 +15,7 @@
 namespace cohort {
 namespace {
 
-constexpr uint64_t kSplitStream = 0x53504c49;  // Apart from the streams of the sampler and of synthetic data.
+constexpr uint64_t kSplitStream = 0x53504c49;  // Separates its random stream from others.
 
 }  // namespace
 

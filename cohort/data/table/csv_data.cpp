@@ -1,13 +1,13 @@
 // A CSV file becomes samples in two passes:
-//   1. The kind of each column: a category where the settings say so, else what its first field that is not empty is, a number or not. So a
-//      slip in one row is a fault of that row and does not make a category of a column of numbers.
-//   2. The rows. A category's values are numbered as they are met, and at the end once more in ascending order (as numbers, where all are):
-//      the order of rows does not matter.
-// Then rows are kept for validation by the seed (or come from a file of their own, whose values must be known), and mean and deviation are
-// taken over the training rows. A row costs 8 bytes a column, whatever the number of values of its categories.
-// For a trained model (DataOptions::kept) nothing is learnt: its columns are looked for by name, and have the values that it knows.
+//   1. Kinds of columns: a category by the settings, else by the first non-empty field, a number or not. An invalid number in one row
+//      therefore does not turn a numeric column into a category.
+//   2. Rows. Values of a category are numbered in order of appearance, and renumbered in ascending order (numeric, if all are numbers) at
+//   the
+//      end, so the order of rows does not matter.
+// Then validation rows are drawn by the seed (or read from a second file), and mean and deviation are computed over the training rows. A
+// row takes 8 bytes per column. With a trained model (DataOptions::kept) columns and values are those of the model.
 
-#include "cohort/data/table/csv_data.h"
+#include "cohort/data/source/openers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -38,14 +38,14 @@ char separator_of(const DataSettings& settings) {
   return name == "comma" ? ',' : name == "tab" ? '\t' : ';';
 }
 
-/// What is read of a file, and where it stands there; the targets are some of the columns.
+/// The columns to read, their positions in the file, and which of them are targets.
 struct ReadColumns {
   std::vector<DataColumn> columns;
   std::vector<size_t> fields, targets;
   TableTask task = TableTask::kClassification;
 };
 
-/// Rows of one or more files under the same columns; the targets' cells stand among the others until the end.
+/// Rows of one or more files with the same columns, targets included.
 class Rows {
  public:
   Rows(const ReadColumns& read, bool skip_bad, SkippedData* skipped)
@@ -61,7 +61,7 @@ class Rows {
       for (const std::string& value : columns_[i].values) numbers_of_[i].emplace(value, numbers_of_[i].size());
   }
 
-  /// Adds the rows of `reader`, whose field `fields[i]` is column i. `learns`: values that are new become values.
+  /// Adds the rows of `reader`, whose field `fields[i]` is column i. `learns`: adds new values of categories.
   void read(CsvReader& reader, const std::vector<size_t>& fields, bool learns) {
     TableRow row;
     std::vector<double> cells(columns_.size());
@@ -69,7 +69,7 @@ class Rows {
       std::string fault = row.fault;
       for (size_t i = 0; i < columns_.size() && fault.empty(); ++i) fault = cell_of(i, row.fields[fields[i]], learns, cells[i]);
       if (!fault.empty()) {
-        refuse_or_skip(concat(reader.path(), ":", row.line, ": ", fault));
+        skipped_->add_or_fail(concat(reader.path(), ":", row.line, ": ", fault), skip_bad_, "rows");
         continue;
       }
       if (num_rows_ == kMaxSamples || std::ssize(cells_) > kMaxDataBytes / 8 - std::ssize(cells))
@@ -80,7 +80,7 @@ class Rows {
     }
   }
 
-  /// Values in ascending order, and cells by their new numbers.
+  /// Sorts the values of categories and renumbers the cells.
   void sort_values() {
     std::vector<std::vector<double>> renumbered(columns_.size());
     for (size_t i = 0; i < columns_.size(); ++i)
@@ -103,7 +103,7 @@ class Rows {
     });
   }
 
-  /// Takes the rows out.
+  /// Moves the rows out.
   Table table() {
     const size_t width = columns_.size();
     Table out;
@@ -122,7 +122,7 @@ class Rows {
   }
 
  private:
-  /// Error text, or "".
+  /// Reads a field into `cell`; returns an error text, or "".
   std::string cell_of(size_t i, const std::string& field, bool learns, double& cell) {
     DataColumn& column = columns_[i];
     if (is_target_[i] && task_ == TableTask::kLabels) return read_label(column, field, cell);
@@ -171,11 +171,6 @@ class Rows {
     return number_of;
   }
 
-  void refuse_or_skip(const std::string& sentence) {
-    if (!skip_bad_) fail(ErrorCode::kBadInput, sentence, name_settings("; --skip-bad leaves such rows out and counts them"));
-    skipped_->add(sentence);
-  }
-
   std::vector<DataColumn> columns_;
   std::vector<size_t> targets_;
   TableTask task_;
@@ -191,14 +186,12 @@ class Rows {
   fail(ErrorCode::kBadInput, path, " has no rows", has_bad_ones ? " that can be read" : "", ": expected at least one after the header");
 }
 
-/// Where the columns stand in another file than the one that `known_from` names.
+/// Where the columns are in another file than the one that `known_from` names.
 std::vector<size_t> fields_in(const CsvReader& reader, const std::vector<DataColumn>& columns, const char* known_from) {
   std::vector<size_t> fields;
   for (const DataColumn& column : columns) {
     const auto found = std::find(reader.header().begin(), reader.header().end(), column.name);
-    if (found == reader.header().end())
-      fail(ErrorCode::kBadInput, reader.path(), ": there is no column '", printable(column.name), "'",
-           did_you_mean(column.name, reader.header()), ", which ", known_from);
+    if (found == reader.header().end()) fail_without_column(reader.path(), column.name, reader.header(), concat(", which ", known_from));
     fields.push_back(static_cast<size_t>(found - reader.header().begin()));
   }
   return fields;
@@ -225,28 +218,26 @@ ReadColumns learnt_columns(const DataSettings& settings, char separator, bool sk
   return read;
 }
 
-/// Those of a trained model, with the values that it knows.
+/// The columns of a trained model, with its known values.
 ReadColumns known_columns(const DataSettings& settings, char separator, const DataDescription& kept) {
   const CsvReader reader(settings.path(), separator);
   const TableTask task = kept.regression ? TableTask::kRegression : kept.labels ? TableTask::kLabels : TableTask::kClassification;
   if (has_labels(settings) != kept.labels && settings.has("task"))
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": task=", settings.text("task"), ", and the model was trained on ",
-         kept.labels ? "labels" : "no labels", "; leave it out");
+    settings.refuse("task=", settings.text("task"), ", and the model was trained on ", kept.labels ? "labels" : "no labels",
+                    "; leave it out");
   if (!settings.has("target") && task == TableTask::kClassification)
-    fail(ErrorCode::kBadInput, "data ", settings.what(),
-         ": which column has the classes? Add target=COLUMN; columns: ", printable(join(reader.header(), ", ")));
+    settings.refuse("which column has the classes? Add target=COLUMN; columns: ", printable(join(reader.header(), ", ")));
   std::vector<std::string> names{settings.text("target")};
   if (kept.labels) names = settings.has("target") ? settings.names("target") : kept.class_names;
   else if (!settings.has("target")) names = {kept.targets.at(0).name};
   if (kept.labels && std::ssize(names) != kept.num_outputs)
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": target=", settings.text("target"), " names ", names.size(),
-         names.size() == 1 ? " label" : " labels", ", and the model was trained on ", kept.num_outputs);
+    settings.refuse("target=", settings.text("target"), " names ", names.size(), names.size() == 1 ? " label" : " labels",
+                    ", and the model was trained on ", kept.num_outputs);
   if (kept.labels) {
     for (const std::string& name : names)
       if (std::find(kept.class_names.begin(), kept.class_names.end(), name) == kept.class_names.end())
-        fail(ErrorCode::kBadInput, "data ", settings.what(), ": the model knows no label '", printable(name), "'; it was trained on ",
-             printable(join(kept.class_names, ", ")));
-    names = kept.class_names;  // In their order, wherever they stand in this file.
+        settings.refuse("the model knows no label '", printable(name), "'; it was trained on ", printable(join(kept.class_names, ", ")));
+    names = kept.class_names;  // In the model's order.
   }
   ReadColumns read{kept.columns, {}, {}, task};
   for (const std::string& name : names) {
@@ -258,15 +249,18 @@ ReadColumns known_columns(const DataSettings& settings, char separator, const Da
   return read;
 }
 
-MeanAndDeviation statistics_of(const std::string& column, const std::vector<int64_t>& rows, const std::function<double(int64_t)>& number) {
-  const MeanAndDeviation found = mean_and_deviation(rows, number);
+template <typename Number>
+MeanAndDeviation statistics_of(const std::string& column, const std::vector<int64_t>& rows, const Number& number) {
+  const MeanAndDeviation found = mean_and_deviation(static_cast<double>(rows.size()), [&](const auto& visit) {
+    for (const int64_t row : rows) visit(number(row));
+  });
   if (!std::isfinite(found.mean) || !std::isfinite(found.deviation))
     fail(ErrorCode::kBadInput, "column '", printable(column),
          "' has numbers too large to be summed; divide them, or leave it out with drop=", printable(column));
   return found;
 }
 
-/// What the model gets, normalised by `train`'s rows.
+/// The description, normalised by the rows `train`.
 DataDescription describe(const Table& table, const std::vector<DataColumn>& targets, TableTask task, const std::vector<int64_t>& train) {
   DataDescription made;
   made.input = DataDescription::Input::kRow;

@@ -1,4 +1,4 @@
-#include "cohort/data/table/csv_data.h"
+#include "cohort/data/source/openers.h"
 
 #include <doctest/doctest.h>
 

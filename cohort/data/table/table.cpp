@@ -34,33 +34,12 @@ void write_cell(const DataColumn& column, double cell, float* out) {
   }
 }
 
-MeanAndDeviation mean_and_deviation(const std::vector<int64_t>& rows, const std::function<double(int64_t)>& number) {
-  MeanAndDeviation out;
-  const auto count = static_cast<double>(rows.size());
-  double sum = 0, squares = 0;
-  for (const int64_t row : rows) sum += number(row);
-  out.mean = sum / count;
-  for (const int64_t row : rows) squares += (number(row) - out.mean) * (number(row) - out.mean);
-  // Numbers that are all alike differ from their mean by rounding alone.
-  const double deviation = std::sqrt(squares / count);
-  if (!(deviation <= 1e-12 * std::abs(out.mean)) && deviation > 0) out.deviation = deviation;
-  return out;
-}
-
-TableSource::TableSource(std::shared_ptr<const Table> table, DataDescription description, std::vector<int64_t> rows)
-    : table_(std::move(table)),
-      description_(std::move(description)),
-      shape_{DataShape::Kind::kImage,  description_.shape,      description_.num_outputs,
-             description_.class_names, description_.regression, description_.labels},
-      rows_(std::move(rows)) {}
-
 void TableSource::read(std::span<const int64_t> indices, Batch& batch) const {
   resize_batch(batch, shape_, static_cast<int64_t>(indices.size()));
   const std::vector<DataColumn>& columns = description_.columns;
   float* out = batch.values.data();
   for (size_t i = 0; i < indices.size(); ++i) {
-    check_index(indices[i], num_samples());
-    const auto row = static_cast<size_t>(rows_[static_cast<size_t>(indices[i])]);
+    const auto row = static_cast<size_t>(sample_at(indices[i]));
     const double* cell = table_->cells.data() + row * columns.size();
     for (const DataColumn& column : columns) {
       write_cell(column, *cell++, out);
@@ -80,7 +59,7 @@ void TableSource::read(std::span<const int64_t> indices, Batch& batch) const {
 
 namespace {
 
-/// Where one column has what separates others elsewhere.
+/// A hint where the only column contains another separator.
 std::string separator_hint(const std::vector<std::string>& header) {
   if (header.size() != 1) return "";
   for (const auto& [character, name] : {std::pair(';', "semicolon"), std::pair('\t', "tab"), std::pair(',', "comma")})
@@ -99,11 +78,10 @@ bool has_labels(const DataSettings& settings) { return task_of(settings) == "lab
 TableTask task_of_target(const DataSettings& settings, DataColumn& target) {
   const std::string task = task_of(settings);
   if (!target.is_category && task.empty())
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": the target ", printable(target.name),
-         " is a column of numbers: add task=regression, or task=classification where each number is a class");
+    settings.refuse("the target ", printable(target.name),
+                    " is a column of numbers: add task=regression, or task=classification where each number is a class");
   if (target.is_category && task == "regression")
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": task=regression needs a target of numbers, and ", printable(target.name),
-         " is a category");
+    settings.refuse("task=regression needs a target of numbers, and ", printable(target.name), " is a category");
   if (task != "regression") target.is_category = true;
   target.one_hot = false;
   return task == "regression" ? TableTask::kRegression : TableTask::kClassification;
@@ -117,24 +95,18 @@ CsvColumns::CsvColumns(const DataSettings& settings, const CsvReader& reader) : 
   for (size_t at = 0; at < header_.size(); ++at) {
     const bool is_dropped = contains(dropped, at), is_category = contains(categories, at), is_target = contains(targets_, at);
     if (is_dropped && (is_target || is_category))
-      fail(ErrorCode::kBadInput, "data ", settings.what(), ": column '", printable(header_[at]), "' is dropped and also ",
-           is_target ? "the target" : "a category");
+      settings.refuse("column '", printable(header_[at]), "' is dropped and also ", is_target ? "the target" : "a category");
     const bool is_label = is_target && has_labels(settings);
-    if (is_label && is_category)
-      fail(ErrorCode::kBadInput, "data ", settings.what(), ": column '", printable(header_[at]),
-           "' is a label, 0 or 1, and also a category");
+    if (is_label && is_category) settings.refuse("column '", printable(header_[at]), "' is a label, 0 or 1, and also a category");
     if (is_dropped) continue;
     fields_.push_back(at);
     kinds_.push_back(is_category || is_label ? std::optional(is_category) : std::nullopt);
   }
-  if (fields_.size() <= targets_.size())
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": there is no column beside the target to learn from");
+  if (fields_.size() <= targets_.size()) settings.refuse("there is no column beside the target to learn from");
 }
 
 void CsvColumns::find_targets(const DataSettings& settings) {
-  if (!settings.has("target"))
-    fail(ErrorCode::kBadInput, "data ", settings.what(),
-         ": which column is to be predicted? Add target=COLUMN; columns: ", join(header_, ", "));
+  if (!settings.has("target")) settings.refuse("which column is to be predicted? Add target=COLUMN; columns: ", join(header_, ", "));
   if (!has_labels(settings)) {
     const std::string name = settings.text("target");
     if (name.find('+') != std::string::npos && std::find(header_.begin(), header_.end(), name) == header_.end())
@@ -144,8 +116,7 @@ void CsvColumns::find_targets(const DataSettings& settings) {
   }
   for (const std::string& name : settings.names("target")) {
     targets_.push_back(position(name));
-    if (std::count(targets_.begin(), targets_.end(), targets_.back()) > 1)
-      fail(ErrorCode::kBadInput, "data ", settings.what(), ": target= names '", printable(name), "' twice");
+    if (std::count(targets_.begin(), targets_.end(), targets_.back()) > 1) settings.refuse("target= names '", printable(name), "' twice");
   }
 }
 
@@ -180,8 +151,7 @@ std::vector<size_t> CsvColumns::targets() const {
 size_t CsvColumns::position(const std::string& name) const {
   const auto found = std::find(header_.begin(), header_.end(), name);
   if (found == header_.end())
-    fail(ErrorCode::kBadInput, path_, ": there is no column '", printable(name), "'", did_you_mean(name, header_),
-         "; columns: ", printable(join(header_, ", ")), separator_hint(header_));
+    fail_without_column(path_, name, header_, concat("; columns: ", printable(join(header_, ", ")), separator_hint(header_)));
   return static_cast<size_t>(found - header_.begin());
 }
 

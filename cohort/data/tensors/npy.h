@@ -1,15 +1,11 @@
 #pragma once
-// The NPY file format of NumPy: a magic, a header in Python's notation, the raw data (docs/formats/data.md); and one number of an array in
-// a file, whatever its type and alignment.
+// The NPY file format of NumPy: a magic, a header in Python's notation, the raw data (docs/formats/data.md).
 
-#include <bit>
-#include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
-#include "cohort/base/files/safetensors.h"
+#include "cohort/base/files/tensor_number.h"
 #include "cohort/data/source/byte_buffer.h"
 
 namespace cohort {
@@ -20,50 +16,8 @@ struct NpyArray {
   ByteBuffer data;  ///< Contiguous, row-major, little-endian.
 };
 
-/// Error(kBadInput) that names the file for one that is no NPY file, truncated, longer than its header says, big-endian, in Fortran's
-/// order, or of objects, text or complex numbers.
+/// Error(kBadInput) that names the file for an invalid or truncated one, and for arrays that are big-endian, in Fortran's order, or of
+/// objects, text or complex numbers.
 NpyArray read_npy(const std::string& path);
-
-template <typename T>
-T load_number(const uint8_t* data, int64_t index) {
-  T value;
-  std::memcpy(&value, data + index * static_cast<int64_t>(sizeof value), sizeof value);
-  return value;
-}
-
-/// IEEE 754 binary16, exact.
-inline double half_number(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const double magnitude = exponent == 0    ? std::ldexp(fraction, -24)
-                           : exponent == 31 ? (fraction == 0 ? HUGE_VAL : std::nan(""))
-                                            : std::ldexp(1024 + fraction, exponent - 25);
-  return bits >> 15 ? -magnitude : magnitude;
-}
-
-inline double number_of(DType type, const uint8_t* data, int64_t index) {
-  switch (type) {
-    case DType::kF64:
-      return load_number<double>(data, index);
-    case DType::kF32:
-      return static_cast<double>(load_number<float>(data, index));
-    case DType::kF16:
-      return half_number(load_number<uint16_t>(data, index));
-    case DType::kBF16:
-      return static_cast<double>(std::bit_cast<float>(uint32_t{load_number<uint16_t>(data, index)} << 16));
-    case DType::kI64:
-      return static_cast<double>(load_number<int64_t>(data, index));
-    case DType::kI32:
-      return load_number<int32_t>(data, index);
-    case DType::kI16:
-      return load_number<int16_t>(data, index);
-    case DType::kI8:
-      return load_number<int8_t>(data, index);
-    case DType::kU8:
-      return data[index];
-    case DType::kBool:
-      return data[index] != 0;
-  }
-  return 0;
-}
 
 }  // namespace cohort

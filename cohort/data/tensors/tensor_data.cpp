@@ -1,10 +1,9 @@
-// Arrays become samples: the first dimension of x counts them, the others are the shape that the model gets. Every number becomes
-// (number - mean) / deviation over the training part: of its channel (the first dimension of a sample) where a sample has one or three
-// dimensions, else of all, or as normalise= says. Bytes of one or three channels are pictures: their unit is 1 / 255, and a trained model
-// takes files of pictures too.
+// Arrays as samples: the first dimension of x counts them, the others are the input shape. Numbers are normalised by mean and deviation of
+// the training part, per channel (the first dimension of a sample) if a sample has one or three dimensions, else over all, or as normalise=
+// says. Bytes with one or three channels are pictures (scaled by 1 / 255), so that the trained model accepts picture files.
 //
-// Arrays stay as they are, in memory or mapped; a number is converted when it is read. Sums go sample by sample, so mean and deviation are
-// the same bits whatever the number of ranks.
+// Arrays stay in memory or mapped as they are; numbers are converted when read. Sums run sample by sample, so mean and deviation are
+// bitwise independent of the number of ranks.
 
 #include "cohort/data/tensors/tensor_data.h"
 
@@ -20,6 +19,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/source/data_settings.h"
 #include "cohort/data/source/split.h"
+#include "cohort/data/table/table.h"
 #include "cohort/data/tensors/npy.h"
 
 namespace cohort {
@@ -28,20 +28,20 @@ namespace {
 const std::vector<std::string> kSettings{"task", "classes", "normalise", "seed"};
 constexpr int64_t kMaxClasses = 1 << 20, kMaxElements = int64_t{1} << 30;
 
-/// An array of a file, alive as long as `owner`.
+/// An array that lives as long as `owner`.
 struct Array {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
   const uint8_t* data = nullptr;
   std::shared_ptr<const void> owner;
-  int64_t per_sample = 1;  // Numbers.
+  int64_t per_sample = 1;  // Numbers per sample.
 
   int64_t num_samples() const { return shape.front(); }
   double at(int64_t sample, int64_t element) const { return number_of(dtype, data, sample * per_sample + element); }
 };
 
-/// Error(kBadInput) where it holds no samples.
+/// Error(kBadInput) for an array without samples.
 Array array_of(std::string name, DType dtype, std::vector<int64_t> shape, const void* data, std::shared_ptr<const void> owner) {
   if (shape.empty() || shape.front() < 1)
     fail(ErrorCode::kBadInput, name, " has the shape ", shape_text(shape), ": expected samples in its first dimension");
@@ -74,23 +74,13 @@ void check_part(const Part& part) {
          ": expected one number, or a row of them, a sample");
 }
 
-bool is_whole(DType type) { return type != DType::kF64 && type != DType::kF32 && type != DType::kF16 && type != DType::kBF16; }
-
-/// The numbers that are used, in the unit that mean and deviation have.
+/// The factor from stored numbers to the unit of mean and deviation.
 double unit_of(const DataDescription& description) { return description.input == DataDescription::Input::kPicture ? 1 / 255.0 : 1; }
 
-class TensorSource : public DataSource {
+class TensorSource : public DescribedSource {
  public:
   TensorSource(std::shared_ptr<const Part> part, DataDescription description, std::vector<int64_t> samples)
-      : part_(std::move(part)),
-        description_(std::move(description)),
-        shape_{DataShape::Kind::kImage,  description_.shape,      description_.num_outputs,
-               description_.class_names, description_.regression, description_.labels},
-        samples_(std::move(samples)) {}
-
-  const DataShape& shape() const override { return shape_; }
-  int64_t num_samples() const override { return std::ssize(samples_); }
-  DataDescription describe() const override { return description_; }
+      : DescribedSource(std::move(description), std::move(samples)), part_(std::move(part)) {}
 
   void read(std::span<const int64_t> indices, Batch& batch) const override {
     resize_batch(batch, shape_, std::ssize(indices));
@@ -99,12 +89,9 @@ class TensorSource : public DataSource {
     const double unit = unit_of(description_);
     float* out = batch.values.data();
     for (size_t i = 0; i < indices.size(); ++i) {
-      check_index(indices[i], num_samples());
-      const int64_t sample = samples_[static_cast<size_t>(indices[i])];
+      const int64_t sample = sample_at(indices[i]);
       for (int64_t group = 0; group < groups; ++group) {
-        const bool is_normalised = !description_.mean.empty();
-        const double mean = is_normalised ? description_.mean[static_cast<size_t>(group)] : 0;
-        const double deviation = is_normalised ? description_.deviation[static_cast<size_t>(group)] : 1;
+        const double mean = description_.mean_at(group), deviation = description_.deviation_at(group);
         for (int64_t at = group * (elements / groups); at < (group + 1) * (elements / groups); ++at)
           *out++ = static_cast<float>((part_->x.at(sample, at) * unit - mean) / deviation);
       }
@@ -121,29 +108,21 @@ class TensorSource : public DataSource {
 
  private:
   std::shared_ptr<const Part> part_;
-  DataDescription description_;
-  DataShape shape_;
-  std::vector<int64_t> samples_;
 };
 
-/// Over samples and the elements [begin, end) of each.
-DataTarget statistics_of(const Array& array, const std::vector<int64_t>& samples, int64_t begin, int64_t end, double unit) {
+/// Mean and deviation over samples and the elements [begin, end) of each.
+MeanAndDeviation statistics_of(const Array& array, const std::vector<int64_t>& samples, int64_t begin, int64_t end, double unit) {
   const auto count = static_cast<double>(samples.size()) * static_cast<double>(end - begin);
-  DataTarget out;
-  double sum = 0, squares = 0;
-  for (const int64_t sample : samples)
-    for (int64_t at = begin; at < end; ++at) sum += array.at(sample, at) * unit;
-  out.mean = sum / count;
-  for (const int64_t sample : samples)
-    for (int64_t at = begin; at < end; ++at) squares += std::pow(array.at(sample, at) * unit - out.mean, 2);
-  const double deviation = std::sqrt(squares / count);
-  if (!std::isfinite(out.mean) || !std::isfinite(deviation))
+  const MeanAndDeviation out = mean_and_deviation(count, [&](const auto& visit) {
+    for (const int64_t sample : samples)
+      for (int64_t at = begin; at < end; ++at) visit(array.at(sample, at) * unit);
+  });
+  if (!std::isfinite(out.mean) || !std::isfinite(out.deviation))
     fail(ErrorCode::kBadInput, array.name, " has numbers too large to be summed; divide them");
-  if (deviation > 1e-12 * std::abs(out.mean)) out.deviation = deviation;
   return out;
 }
 
-/// Why the targets of a sample are none; "" where they are.
+/// Why the targets of a sample are invalid, or "".
 std::string fault_of_targets(const Array& y, int64_t sample, const DataDescription& description) {
   if (description.regression) return "";
   for (int64_t k = 0; k < y.per_sample; ++k) {
@@ -156,13 +135,13 @@ std::string fault_of_targets(const Array& y, int64_t sample, const DataDescripti
   return "";
 }
 
-/// Samples of a part whose numbers are all finite and whose targets are some.
+/// Samples of a part with finite numbers and valid targets.
 std::vector<int64_t> good_samples(const Part& part, const DataDescription& description, const DataOptions& options, SkippedData& skipped) {
   std::vector<int64_t> good;
   for (int64_t sample = 0; sample < part.x.num_samples(); ++sample) {
     std::string fault;
     for (const Array* array : {&part.x, &part.y})
-      for (int64_t at = 0; at < array->per_sample && fault.empty() && !is_whole(array->dtype); ++at)
+      for (int64_t at = 0; at < array->per_sample && fault.empty() && is_float(array->dtype); ++at)
         if (!std::isfinite(array->at(sample, at))) fault = concat(array->name, ": sample ", sample, " is not finite at element ", at);
     if (fault.empty()) fault = fault_of_targets(part.y, sample, description);
     if (fault.empty()) {
@@ -177,25 +156,23 @@ std::vector<int64_t> good_samples(const Part& part, const DataDescription& descr
   return good;
 }
 
-/// All but what is counted over the training samples.
+/// The description without statistics of the training samples.
 DataDescription form_of(const DataSettings& settings, const Part& part) {
   DataDescription made;
   made.shape.assign(part.x.shape.begin() + 1, part.x.shape.end());
   if (made.shape.empty()) made.shape = {1};
   const bool is_picture = part.x.dtype == DType::kU8 && made.shape.size() == 3 && (made.shape[0] == 1 || made.shape[0] == 3);
   made.input = is_picture ? DataDescription::Input::kPicture : DataDescription::Input::kTensor;
-  const bool whole = is_whole(part.y.dtype);
+  const bool whole = !is_float(part.y.dtype);
   const std::string task = settings.one_of("task", {"classification", "regression", "labels"}, "");
   made.labels = task == "labels";
   made.regression = task.empty() ? !whole : task == "regression";
   if (!made.regression && !made.labels && !whole)
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": task=classification needs whole numbers, and ", part.y.name, " holds ",
-         dtype_name(part.y.dtype));
+    settings.refuse("task=classification needs whole numbers, and ", part.y.name, " holds ", dtype_name(part.y.dtype));
   made.num_outputs = part.y.per_sample;
   if (made.regression || made.labels) {
     if (settings.has("classes"))
-      fail(ErrorCode::kBadInput, "data ", settings.what(), ": classes= is of a classification, and ", part.y.name, " holds ",
-           made.labels ? "labels" : "numbers to predict");
+      settings.refuse("classes= is of a classification, and ", part.y.name, " holds ", made.labels ? "labels" : "numbers to predict");
     if (made.labels && made.num_outputs > kMaxClasses)
       fail(ErrorCode::kBadInput, part.y.name, " has the shape ", shape_text(part.y.shape), ": expected at most ", kMaxClasses,
            " labels a sample");
@@ -224,18 +201,18 @@ void add_statistics(DataDescription& made, const DataSettings& settings, const P
     return;
   }
   for (int64_t group = 0; group < groups; ++group) {
-    const DataTarget found = statistics_of(part.x, train, group * elements / groups, (group + 1) * elements / groups, unit_of(made));
+    const MeanAndDeviation found = statistics_of(part.x, train, group * elements / groups, (group + 1) * elements / groups, unit_of(made));
     made.mean.push_back(found.mean), made.deviation.push_back(found.deviation);
   }
   for (int64_t k = 0; made.regression && k < made.num_outputs; ++k) {
-    made.targets.push_back(statistics_of(part.y, train, k, k + 1, 1));
-    made.targets.back().name = made.num_outputs == 1 ? "y" : concat("y", k);
+    const MeanAndDeviation found = statistics_of(part.y, train, k, k + 1, 1);
+    made.targets.push_back({made.num_outputs == 1 ? "y" : concat("y", k), found.mean, found.deviation});
   }
 }
 
 struct Parts {
-  std::shared_ptr<const Part> train, validation, test;  // The latter two may be null.
-  std::string where;                                    // The place of the second.
+  std::shared_ptr<const Part> train, validation, test;  // `validation` and `test` may be null.
+  std::string where;                                    // Location of `validation` in errors.
 };
 
 DataSet open_parts(const DataSettings& settings, const Parts& parts, const DataOptions& options) {

@@ -10,15 +10,14 @@
 
 namespace cohort {
 
-/// `DIR[,task=...][,classes=N][,normalise=...][,seed=N]`: DIR/x.npy and DIR/y.npy, or DIR/train with both and DIR/val and DIR/test beside
-/// it. x is {samples, ...}, y whole numbers {samples} (classes) or floating-point ones {samples} or {samples, numbers} (a regression);
-/// with task=labels 0 and 1 {samples, labels}. Error(kBadInput) that names file and sample for what does not fit; with options.skip_bad
-/// samples that are not finite are left out.
+/// `DIR[,task=...][,classes=N][,normalise=...][,seed=N]`: DIR/x.npy and DIR/y.npy, or DIR/train with both, and optionally DIR/val and
+/// DIR/test. x is {samples, ...}, y integers {samples} (classes) or floats {samples} or {samples, numbers} (regression); with task=labels 0
+/// and 1 {samples, labels}. Error(kBadInput) with file and sample for invalid data; with options.skip_bad invalid samples are skipped.
 DataSet open_npy(const std::string& argument, const DataOptions& options);
-/// `FILE[,x=NAME][,y=NAME]...` and the rest likewise: the tensors x and y of a file, and where they are there x_val, y_val, x_test, y_test.
+/// `FILE[,x=NAME][,y=NAME]...`, likewise with the tensors x and y of a file, and optionally x_val, y_val, x_test, y_test.
 DataSet open_safetensors(const std::string& argument, const DataOptions& options);
 
-/// Numbers in memory, row by row, that live as long as `owner`.
+/// A row-major array in memory that lives as long as `owner`.
 struct NamedArray {
   std::string name;  ///< For messages.
   DType dtype = DType::kF32;
@@ -26,7 +25,7 @@ struct NamedArray {
   const void* data = nullptr;
   std::shared_ptr<const void> owner;
 };
-/// The same of arrays that a program has; `settings` as behind the path of open_npy.
+/// The same with arrays of a program; `settings` are those of open_npy().
 DataSet open_arrays(NamedArray x, NamedArray y, const std::string& settings, const DataOptions& options);
 
 }  // namespace cohort

@@ -49,7 +49,7 @@ TEST_CASE("npy: types, shapes and every refusal") {
   CHECK(read_npy(folder.write("a.npy", npy<float>("<f4", "()", {1}))).shape.empty());
   const auto refusal = [&](const std::string& content) { return error_of([&] { read_npy(folder.write("b.npy", content)); }); };
   const std::string good = npy<float>("<f4", "(2,)", {1, 2});
-  CHECK(mentions(refusal(""), "is no NPY file (0 bytes)"));
+  CHECK(mentions(refusal(""), "is not an NPY file (0 bytes)"));
   CHECK(mentions(refusal(good.substr(0, good.size() - 1)), "has 7 bytes of data, and its header says [2] of F32"));
   CHECK(mentions(refusal(good + "x"), "has 9 bytes of data"));
   CHECK(mentions(refusal(npy<float>(">f4", "(2,)", {1, 2})), "save x.astype('<f4')"));
@@ -58,6 +58,9 @@ TEST_CASE("npy: types, shapes and every refusal") {
   std::string fortran = good;
   fortran.replace(fortran.find("False"), 5, "True ");
   CHECK(mentions(refusal(fortran), "is in Fortran's order"));
+  std::string negative = good;
+  negative.replace(negative.find("(2,)"), 4, "(-2)");
+  CHECK(mentions(refusal(negative), "expected a whole number from 0 to 2^63-1 in \"shape\", found -2"));
 }
 
 TEST_CASE("number_of: halves and bfloat16") {

@@ -23,13 +23,13 @@ class Merging {
     for (const auto& [pair, found] : pairs_) heap_.push({found.count, pair});
   }
 
-  /// The pair that is met most often, twice at least.
+  /// The most frequent pair; nullopt if none occurs twice.
   std::optional<Merge> best() {
     while (!heap_.empty()) {
       const Candidate top = heap_.top();
       heap_.pop();
       const auto found = pairs_.find(top.pair);
-      if (found == pairs_.end() || found->second.count != top.count) continue;  // Counted anew since.
+      if (found == pairs_.end() || found->second.count != top.count) continue;  // An outdated entry.
       if (top.count < 2) return std::nullopt;
       return top.pair;
     }
@@ -42,7 +42,7 @@ class Merging {
     std::set<Merge> changed;
     for (const size_t index : words) {
       Word& word = words_[index];
-      if (!has(word, pair)) continue;  // Another merge took it, or it is listed twice.
+      if (!has(word, pair)) continue;  // Merged meanwhile, or listed twice.
       count_pairs(index, -word.count, &changed);
       size_t kept = 0;
       for (size_t i = 0; i < word.tokens.size(); ++i) {

@@ -11,7 +11,7 @@
 namespace cohort {
 namespace {
 
-// The number of pieces stands between them, so that a file which was cut is known.
+// The number of pieces in between reveals truncated files.
 const std::string kFirstWords = "cohort vocabulary 1: ", kLastWord = " pieces";
 constexpr size_t kMostFileBytes = size_t{1} << 20;
 constexpr size_t kMostKnownWords = 1 << 20;
@@ -112,9 +112,9 @@ Vocabulary read_vocabulary(const std::string& path) {
   std::vector<Vocabulary::Merge> merges;
   for (size_t i = 1; i < lines.size(); ++i) {
     const std::vector<std::string> words = split(lines[i], ' ');
-    const auto left = words.size() == 2 ? parse_integer(words[0]) : std::nullopt;
-    const auto right = words.size() == 2 ? parse_integer(words[1]) : std::nullopt;
-    if (!left || !right || *left < 0 || *right < 0 || *left >= kMostTokens || *right >= kMostTokens)
+    const auto left = words.size() == 2 ? parse_integer(words[0], 0, kMostTokens - 1) : std::nullopt;
+    const auto right = words.size() == 2 ? parse_integer(words[1], 0, kMostTokens - 1) : std::nullopt;
+    if (!left || !right)
       fail(ErrorCode::kBadInput, path, ":", i + 1, ": expected two numbers of pieces, found ", quote_text(lines[i].substr(0, 60)));
     merges.emplace_back(static_cast<Token>(*left), static_cast<Token>(*right));
   }

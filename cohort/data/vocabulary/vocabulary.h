@@ -1,12 +1,10 @@
 #pragma once
-// Text as pieces of words: byte-pair encoding (Sennrich, Haddow and Birch 2016, "Neural machine translation of rare words with subword
-// units", section 3.2) on bytes, so that every text has pieces and every row of pieces is a text. Tokens 0 to 255 are the bytes; token
-// 256 + k is what merge k joins. Where we differ from the paper: a space belongs to the word behind it, so there is no mark of a word's
-// end. Torch-free.
-//   1. The text is cut into words (end_of_word). Pieces do not cross them.
-//   2. A word begins as its bytes; of all neighbours that a merge joins, those of the earliest merge are joined, from the left, until none
-//      is left.
-// Cost: a word that was met before is looked up; a new one of n bytes takes n^2 / 2 look-ups at most, n being 64 at most.
+// Byte-pair encoding (Sennrich, Haddow and Birch 2016, "Neural machine translation of rare words with subword units", section 3.2) on
+// bytes. Tokens 0 to 255 are the bytes; token 256 + k is the result of merge k. Where we differ from the paper: a space belongs to the
+// following word, so there is no end-of-word mark. Torch-free.
+//   1. Split the text into words (end_of_word); tokens do not cross them.
+//   2. A word begins as its bytes; repeatedly apply the earliest applicable merge, from the left.
+// Cost: known words are looked up; a new word of n <= 64 bytes takes at most n^2 / 2 look-ups.
 
 #include <cstdint>
 #include <string>
@@ -24,17 +22,16 @@ using Token = uint16_t;
 constexpr int64_t kMostTokens = 65'536;
 constexpr size_t kMostWordBytes = 64;
 
-/// Where the word of `text` that begins at `begin` ends. A word is a run of letters (all bytes above 127 count as such), of digits or of
-/// other marks, with the one space before it; or a run of white space, without a last space that belongs to a word. At most
-/// kMostWordBytes. begin < text.size().
+/// End of the word of `text` that begins at `begin`. A word is a run of letters (including bytes above 127), digits or other marks with the
+/// space before it; or a run of white space, without the space before a word. At most kMostWordBytes. begin < text.size().
 COHORT_API size_t end_of_word(std::string_view text, size_t begin);
 
-/// Immutable: any number of threads.
+/// Immutable and thread-safe.
 class COHORT_API Vocabulary {
  public:
   using Merge = std::pair<Token, Token>;
-  /// Error(kBadInput) where a merge joins a token that does not come before it, what an earlier one joins, or more than kMostWordBytes;
-  /// and for more than kMostTokens tokens. `what` is named in errors.
+  /// Error(kBadInput), which names `what`, where a merge uses a later token, repeats an earlier merge, or exceeds kMostWordBytes; and for
+  /// more than kMostTokens tokens.
   explicit Vocabulary(std::vector<Merge> merges, const std::string& what = "a vocabulary");
 
   int64_t size() const { return 256 + static_cast<int64_t>(merges_.size()); }
@@ -46,10 +43,10 @@ class COHORT_API Vocabulary {
  private:
   std::vector<Merge> merges_;
   std::vector<std::string> bytes_;
-  std::unordered_map<uint32_t, Token> joined_;  // By the pair that it joins.
+  std::unordered_map<uint32_t, Token> joined_;  // By pair.
 };
 
-/// Keeps the pieces of words that it has met. One thread; the vocabulary must outlive it.
+/// Caches the tokens of words. One thread; the vocabulary must outlive it.
 class COHORT_API TextEncoder {
  public:
   explicit TextEncoder(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
@@ -60,9 +57,9 @@ class COHORT_API TextEncoder {
   std::unordered_map<std::string, std::vector<Token>> known_;
 };
 
-/// docs/formats/vocabulary.md. Error(kBadInput) with file, line, what was expected and found.
+/// Format: docs/formats/vocabulary.md. Error(kBadInput) with file, line, what was expected and found.
 COHORT_API Vocabulary read_vocabulary(const std::string& path);
-/// What read_vocabulary reads back.
+/// The content of a file for read_vocabulary().
 COHORT_API std::string vocabulary_text(const Vocabulary& vocabulary);
 
 }  // namespace cohort

@@ -13,28 +13,24 @@ namespace {
 constexpr int64_t kMostSteps = INT64_C(1) << 40, kLargestFactor = 1 << 16;
 constexpr size_t kMostStages = 1000;
 
-[[noreturn]] void refuse(const std::string& text, const std::string& why) {
-  fail(ErrorCode::kBadInput, name_settings("--batch-schedule "), quote_text(text), ": ", why,
-       "; expected STEP:FACTOR,... as 600:4,900:16, after 600 steps 4 times the batch, after 900 steps 16 times");
-}
-
 }  // namespace
 
 std::vector<BatchStage> parse_batch_schedule(const std::string& text) {
+  const auto refuse = [&](const auto&... why) {
+    fail(ErrorCode::kBadInput, name_settings("--batch-schedule "), quote_text(text), ": ", why...,
+         "; expected STEP:FACTOR,... as 600:4,900:16, after 600 steps 4 times the batch, after 900 steps 16 times");
+  };
   std::vector<BatchStage> stages;
-  if (text.empty()) return stages;
   for (const std::string& part : split(text, ',')) {
-    const size_t colon = part.find(':');
-    const auto step = parse_integer(part.substr(0, colon));
-    const auto factor = colon == std::string::npos ? std::nullopt : parse_integer(part.substr(colon + 1));
-    if (!step || !factor) refuse(text, concat(quote_text(part), " is not STEP:FACTOR, two whole numbers"));
-    if (*step < 1 || *step > kMostSteps) refuse(text, concat("step ", *step, " is not from 1 to ", kMostSteps));
-    if (*factor < 1 || *factor > kLargestFactor) refuse(text, concat("factor ", *factor, " is not from 1 to ", kLargestFactor));
-    if (!stages.empty() && *step <= stages.back().first_step)
-      refuse(text, concat("step ", *step, " comes after ", stages.back().first_step));
-    if (*factor == (stages.empty() ? 1 : stages.back().factor))
-      refuse(text, concat("factor ", *factor, " at step ", *step, " changes nothing"));
-    if (stages.size() == kMostStages) refuse(text, concat("more than ", kMostStages, " stages"));
+    const auto [first, second] = split_once(part, ':');
+    const auto step = parse_integer(first);
+    const auto factor = parse_integer(second.value_or(""));
+    if (!step || !factor) refuse(quote_text(part), " is not STEP:FACTOR, two whole numbers");
+    if (*step < 1 || *step > kMostSteps) refuse("step ", *step, " is not from 1 to ", kMostSteps);
+    if (*factor < 1 || *factor > kLargestFactor) refuse("factor ", *factor, " is not from 1 to ", kLargestFactor);
+    if (!stages.empty() && *step <= stages.back().first_step) refuse("step ", *step, " comes after ", stages.back().first_step);
+    if (*factor == (stages.empty() ? 1 : stages.back().factor)) refuse("factor ", *factor, " at step ", *step, " changes nothing");
+    if (stages.size() == kMostStages) refuse("more than ", kMostStages, " stages");
     stages.push_back({*step, *factor});
   }
   return stages;

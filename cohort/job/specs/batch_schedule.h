@@ -8,19 +8,23 @@
 #include <string>
 #include <vector>
 
-#include "cohort/job/specs/batch_stage.h"
-
 namespace cohort {
+
+/// Steps of a training with batches of one size.
+struct BatchStage {
+  int64_t first_step = 0;  ///< From 0.
+  int64_t factor = 1;      ///< Multiple of --global-batch, by as many times as many micro-batches.
+};
 
 /// "600:4,900:16": after 600 updates 4 times the batch, after 900 16 times. "": no stages. Steps rise from 1 on, factors are from 1 to
 /// 65,536, and each differs from the one before. Error(kBadInput), which names --batch-schedule, for anything else.
 std::vector<BatchStage> parse_batch_schedule(const std::string& text);
-/// As parse_batch_schedule reads it; of the stages that begin before `end_step` alone.
+/// The reverse of parse_batch_schedule(), for stages that begin before `end_step`.
 std::string batch_schedule_text(const std::vector<BatchStage>& stages, int64_t end_step);
 
-/// 1 before the first stage. Stages as parse_batch_schedule makes them.
+/// The factor at a step; 1 before the first stage.
 int64_t batch_factor_at(const std::vector<BatchStage>& stages, int64_t step);
-/// How many times --global-batch the first `steps` steps take.
+/// Samples of the first `steps` steps in multiples of --global-batch.
 double batches_before(const std::vector<BatchStage>& stages, double steps);
 int64_t largest_batch_factor(const std::vector<BatchStage>& stages);
 

@@ -11,6 +11,7 @@ namespace cohort {
 namespace {
 
 constexpr const char* kForms = "; it is cpu, cuda, cuda:N, or one of them a rank with commas between, as cuda:0,cpu,cpu";
+constexpr const char* kShareForms = "; it is equal, auto, or one positive number a rank as in 3:1:1";
 constexpr size_t kMostEntries = 4096;  // As many as there can be workers.
 constexpr int kMostGpus = 127;         // LibTorch keeps the index in a byte.
 
@@ -22,14 +23,12 @@ DeviceChoice parse_choice(const std::string& part, const std::string& text) {
   if (part == "cuda") return {.is_gpu = true};
   if (!part.starts_with("cuda:")) {
     const std::string meant = part.starts_with("gpu") ? " (did you mean 'cuda'?)" : did_you_mean(part, {"cpu", "cuda"});
-    refuse(" names no device", meant);
+    refuse(" is not a device", meant);
   }
-  const std::string digits = part.substr(5);
-  if (digits.empty() || digits.size() > 3 || digits.find_first_not_of("0123456789") != std::string::npos)
-    refuse(" has no whole number after 'cuda:'");
-  const int index = std::stoi(digits);
-  if (index > kMostGpus) refuse(": a host has no GPU ", index);
-  return {.is_gpu = true, .index = index};
+  const auto index = parse_integer(part.substr(5), 0, 999);
+  if (!index) refuse(" has no whole number after 'cuda:'");
+  if (*index > kMostGpus) refuse(": a host has no GPU ", *index);
+  return {.is_gpu = true, .index = static_cast<int>(*index)};
 }
 
 }  // namespace
@@ -87,12 +86,6 @@ int gpu_of_rank(const Devices& devices, int rank, int first_of_host, int ranks_o
   return free.empty() ? turn % num_gpus : free[static_cast<size_t>(turn) % free.size()];
 }
 
-namespace {
-
-constexpr const char* kShareForms = "; it is equal, auto, or one positive number a rank as in 3:1:1";
-
-}  // namespace
-
 bool Shares::are_equal() const { return std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) == weights.end(); }
 
 std::vector<double> Shares::of(int num_ranks) const {
@@ -108,10 +101,10 @@ Shares parse_shares(const std::string& text) {
   for (const std::string& part : split(text, ':')) {
     const auto number = parse_number(part);
     if (!number)
-      fail(ErrorCode::kBadInput, name_settings("--shares "), text, ": '", part, "' is no number", did_you_mean(part, {"equal", "auto"}),
+      fail(ErrorCode::kBadInput, name_settings("--shares "), text, ": '", part, "' is not a number", did_you_mean(part, {"equal", "auto"}),
            kShareForms);
     if (!(*number > 0) || !std::isfinite(*number))
-      fail(ErrorCode::kBadInput, name_settings("--shares "), text, ": ", part, " is no positive number", kShareForms);
+      fail(ErrorCode::kBadInput, name_settings("--shares "), text, ": ", part, " is not a positive number", kShareForms);
     shares.weights.push_back(*number);
   }
   if (shares.weights.empty()) fail(ErrorCode::kBadInput, name_settings("--shares says nothing"), kShareForms);

@@ -15,9 +15,9 @@ TEST_CASE("parse_shares: what it takes and what it refuses") {
   CHECK(parse_shares("3:1:0.5").of(3) == std::vector<double>{3, 1, 0.5});
   CHECK(!parse_shares("3:1").automatic);
   CHECK(contains(error_of([] { parse_shares("3:1").of(4); }), "--shares: 2 numbers for 4 ranks; it is equal, auto, or"));
-  CHECK(contains(error_of([] { parse_shares("3:0"); }), "--shares 3:0: 0 is no positive number"));
-  CHECK(contains(error_of([] { parse_shares("3:-1"); }), "-1 is no positive number"));
-  CHECK(contains(error_of([] { parse_shares("3:"); }), "'' is no number"));
+  CHECK(contains(error_of([] { parse_shares("3:0"); }), "--shares 3:0: 0 is not a positive number"));
+  CHECK(contains(error_of([] { parse_shares("3:-1"); }), "-1 is not a positive number"));
+  CHECK(contains(error_of([] { parse_shares("3:"); }), "'' is not a number"));
   CHECK(contains(error_of([] { parse_shares(""); }), "--shares says nothing"));
   CHECK(contains(error_of([] { parse_shares("euqal"); }), "did you mean 'equal'?"));
   CHECK(contains(error_of([] { parse_shares("1:inf"); }), "--shares 1:inf: "));

@@ -44,13 +44,13 @@ TEST_CASE("devices: a list of cpu is cpu to the run that is kept, and is still o
 TEST_CASE("devices: what is none is refused with the entry that is wrong") {
   for (const auto& [text, says] :
        std::vector<std::pair<std::string, std::string>>{{"gpu", "did you mean 'cuda'?"},
-                                                        {"cuda:0,cpux", "'cpux' names no device (did you mean 'cpu'?)"},
+                                                        {"cuda:0,cpux", "'cpux' is not a device (did you mean 'cpu'?)"},
                                                         {"cuda:", "no whole number after 'cuda:'"},
                                                         {"cuda:-1", "no whole number after 'cuda:'"},
                                                         {"cuda:0x1,cpu", "'cuda:0x1' has no whole number"},
                                                         {"cuda:128", "a host has no GPU 128"},
-                                                        {"cpu,,cpu", "'' names no device"},
-                                                        {"cpu,", "names no device"},
+                                                        {"cpu,,cpu", "'' is not a device"},
+                                                        {"cpu,", "is not a device"},
                                                         {"rocm", "cuda:0,cpu,cpu"}}) {
     CAPTURE(text);
     CHECK_THROWS_WITH_AS(parse_devices(text), doctest::Contains(says.c_str()), Error);

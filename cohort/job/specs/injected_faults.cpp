@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
@@ -9,38 +10,39 @@
 namespace cohort {
 namespace {
 
-constexpr double kMany = 1e15;
+constexpr double kMostFaultValue = 1e15;
+
+struct FaultKind {
+  const char *name, *form, *example, *value;
+  bool (*allows)(double);
+};
+constexpr FaultKind kFaultKinds[] = {
+    {"slow", "slow:RANK:FACTOR", "slow:1:2.5", "a factor above 1", [](double value) { return value > 1; }},
+    {"pause", "pause:RANK:SECONDS", "pause:1:30", "a number of seconds, 0 or more", [](double value) { return value >= 0; }},
+    {"kill", "kill:RANK:STEP", "kill:1:7", "a step, counted from 0",
+     [](double value) { return value >= 0 && value == std::floor(value); }}};
 
 }  // namespace
 
 std::vector<InjectedFault> parse_faults(const std::string& text) {
-  struct Kind {
-    const char *name, *form, *example, *value;
-    double least;
-  };
-  static constexpr Kind kKinds[] = {{"slow", "slow:RANK:FACTOR", "slow:1:2.5", "a factor above 1", 1},
-                                    {"pause", "pause:RANK:SECONDS", "pause:1:30", "a number of seconds, 0 or more", 0},
-                                    {"kill", "kill:RANK:STEP", "kill:1:7", "a step, counted from 0", 0}};
   std::vector<InjectedFault> faults;
   for (const std::string& part : split(text, ',')) {
     const std::vector<std::string> fields = split(part, ':');
-    const Kind* kind = nullptr;
-    for (const Kind& each : kKinds)
-      if (!fields.empty() && fields[0] == each.name) kind = &each;
-    if (!kind)
-      fail(ErrorCode::kBadInput, name_settings("--inject "), text, ": '", fields.empty() ? "" : fields[0], "' is no fault",
-           did_you_mean(fields.empty() ? "" : fields[0], {"slow", "pause", "kill"}),
+    const std::string name = fields.empty() ? "" : fields[0];
+    const auto* const kind =
+        std::find_if(std::begin(kFaultKinds), std::end(kFaultKinds), [&](const FaultKind& each) { return name == each.name; });
+    if (kind == std::end(kFaultKinds))
+      fail(ErrorCode::kBadInput, name_settings("--inject "), text, ": unknown fault '", name, "'",
+           did_you_mean(name, {"slow", "pause", "kill"}),
            "; expected slow:RANK:FACTOR, pause:RANK:SECONDS or kill:RANK:STEP, several with commas");
     const auto refuse = [&](const std::string& why) {
       fail(ErrorCode::kBadInput, name_settings("--inject "), part, ": ", why, "; expected ", kind->form, ", for example ", kind->example);
     };
     if (fields.size() != 3) refuse(concat(kind->name, " takes a rank and ", kind->value, ", with colons"));
     const auto rank = parse_integer(fields[1]);
-    const auto value = parse_number(fields[2]);
-    if (!rank || *rank < 0) refuse(concat("'", fields[1], "' is no rank, which stands first and is a whole number from 0 on"));
-    const bool is_step = std::string(kind->name) == "kill", is_factor = std::string(kind->name) == "slow";
-    if (!value || !(*value >= kind->least && *value <= kMany) || (is_factor && *value == 1) || (is_step && *value != std::floor(*value)))
-      refuse(concat("'", fields[2], "' is not ", kind->value));
+    const auto value = parse_number(fields[2], 0, kMostFaultValue);
+    if (!rank || *rank < 0) refuse(concat("'", fields[1], "' is not a rank, which stands first and is a whole number from 0 on"));
+    if (!value || !kind->allows(*value)) refuse(concat("'", fields[2], "' is not ", kind->value));
     for (const InjectedFault& other : faults)
       if (other.kind == fields[0] && other.rank == *rank)
         fail(ErrorCode::kBadInput, name_settings("--inject "), text, ": two faults '", fields[0], "' of rank ", *rank,

@@ -34,15 +34,14 @@ std::optional<Pruning> parse_pruning(const std::string& text) {
   if (!value || !(*value > 0 && *value < 1))
     fail(ErrorCode::kBadInput, name_settings("--prune "), quote_text(text),
          ": the sparsity is the part of the weights that becomes zero, above 0 and below 1, as in weight:0.9, or weight:0.9:uniform for "
-         "that "
-         "part of each matrix");
+         "that part of each matrix");
   return Pruning{Pruning::Granularity::kWeight, *value, is_uniform};
 }
 
 PruningSchedule::PruningSchedule(const Pruning& pruning, double until, bool has_trained_weights, int64_t total_steps)
     : sparsity_(pruning.sparsity) {
   const auto steps = static_cast<double>(std::max<int64_t>(1, total_steps));
-  // In whole steps; at the latest in the last one, and one pruning at least.
+  // At the latest in the last step, so that there is at least one pruning.
   const auto number_of = [&](double part) { return std::clamp<int64_t>(std::llround(part * steps) - 1, 0, std::llround(steps) - 1); };
   end_ = number_of(until);
   begin_ = has_trained_weights ? 0 : std::min(number_of(std::min(kBeginPart, until / 2)), end_);
@@ -53,7 +52,7 @@ std::optional<double> PruningSchedule::at(int64_t number) const {
   if (number < begin_) return {};
   if (number >= end_) return (number - end_) % interval_ == 0 ? std::optional(sparsity_) : std::nullopt;
   if ((number - begin_) % interval_ != 0) return {};
-  // One interval is over when the first pruning comes, so that it prunes something: n dt of the paper ends at `end_` all the same.
+  // Counted from one interval before the first pruning, so that it already prunes; the schedule still ends at `end_`.
   const double done = static_cast<double>(number - begin_ + 1) / static_cast<double>(end_ - begin_ + 1);
   const double left = 1 - done;
   return sparsity_ * (1 - left * left * left);

@@ -15,7 +15,7 @@ namespace {
 struct Named {
   const char* name;
   SyncKind kind;
-  int64_t least;  // Of the number after the colon; -1: there is none.
+  int64_t least;  // Minimum of the number after the colon; -1: none.
 };
 constexpr Named kModes[] = {{"step", SyncKind::kStep, -1},
                             {"async", SyncKind::kAsync, -1},
@@ -25,7 +25,7 @@ constexpr Named kModes[] = {{"step", SyncKind::kStep, -1},
 constexpr int64_t kMostFragments = 1 << 16, kMostQuorum = 1 << 20;
 constexpr double kMostGraceSeconds = 86400;
 
-/// What follows after "local:" and "diloco:"; none where it is not understood.
+/// Parses what follows "local:" or "diloco:"; nullopt for invalid text.
 std::optional<SyncMode> parse_rounds(SyncKind kind, const std::string& text) {
   const std::vector<std::string> words = split(text, ':');
   SyncMode mode{.kind = kind};

@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
+#include <iterator>
+#include <optional>
 #include <set>
+#include <string_view>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
@@ -13,102 +17,88 @@ namespace {
 
 constexpr int kMostWorkers = 1 << 16;
 constexpr double kMostSeconds = 1e12;
-const std::vector<std::string> kKeys = {"workers", "speed", "link", "mtbf", "restart", "compute", "pauses", "slow"};
 
-[[noreturn]] void refuse(const std::string& key, const std::string& value, const char* expected) {
-  fail(ErrorCode::kBadInput, name_settings("--virtual: "), key, "=", value, ": expected ", expected);
+/// Splits `value` at its only colon and passes both halves to `read`; false where either fails.
+template <typename Read>
+bool parse_halves(const std::string& value, const Read& read) {
+  const auto [first, second] = split_once(value, ':');
+  return second && second->find(':') == std::string::npos && read(first, *second);
+}
+
+/// Assigns `found` to `out`; false for nullopt.
+template <typename Value, typename Found>
+bool take(Value& out, const std::optional<Found>& found) {
+  if (found) out = static_cast<Value>(*found);
+  return found.has_value();
+}
+
+/// A number with one of `units` behind it, times that unit's factor.
+std::optional<double> with_unit(const std::string& text, std::initializer_list<std::pair<std::string_view, double>> units) {
+  for (const auto& [name, factor] : units) {
+    if (!text.ends_with(name)) continue;
+    const auto number = parse_number(std::string_view(text).substr(0, text.size() - name.size()));
+    return number ? std::optional(*number * factor) : std::nullopt;
+  }
+  return std::nullopt;
 }
 
 /// A number of seconds: 0.5, 0.5s, 1ms, 20us.
-double seconds_of(const std::string& key, const std::string& value, const std::string& part, double least, const char* expected) {
-  std::string number = part;
-  double unit = 1;
-  for (const auto& [name, factor] : {std::pair("us", 1e-6), std::pair("ms", 1e-3), std::pair("s", 1.0)}) {
-    if (!number.ends_with(name)) continue;
-    number.resize(number.size() - std::string(name).size());
-    unit = factor;
-    break;
-  }
-  const auto found = parse_number(number);
-  if (!found || !(*found * unit >= least) || *found * unit > kMostSeconds) refuse(key, value, expected);
-  return *found * unit;
+std::optional<double> seconds_in(const std::string& text, double least) {
+  const auto seconds = with_unit(text, {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1.0}, {"", 1.0}});
+  return seconds && *seconds >= least && *seconds <= kMostSeconds ? seconds : std::nullopt;
 }
 
-/// 1Gbit, 100Mbit, 56Kbit (a second), 10MB and so on: bytes a second.
-double rate_of(const std::string& value, const std::string& part, const char* expected) {
-  for (const auto& [name, factor] : {std::pair("Gbit", 1e9 / 8), std::pair("Mbit", 1e6 / 8), std::pair("Kbit", 1e3 / 8),
-                                     std::pair("GB", 1e9), std::pair("MB", 1e6), std::pair("KB", 1e3)}) {
-    if (!part.ends_with(name)) continue;
-    const auto number = parse_number(part.substr(0, part.size() - std::string(name).size()));
-    if (!number || !(*number * factor >= 1) || *number > kMostSeconds) break;
-    return *number * factor;
-  }
-  refuse("link", value, expected);
+/// Bytes a second: 1Gbit, 100Mbit, 56Kbit (a second), 10MB and so on.
+std::optional<double> rate_in(const std::string& text) {
+  const auto rate = with_unit(text, {{"Gbit", 1e9 / 8}, {"Mbit", 1e6 / 8}, {"Kbit", 1e3 / 8}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}});
+  return rate && *rate >= 1 && *rate <= 1e9 * kMostSeconds ? rate : std::nullopt;
 }
 
-std::pair<std::string, std::string> halves(const std::string& key, const std::string& value, const char* expected) {
-  const size_t colon = value.find(':');
-  if (colon == std::string::npos || value.find(':', colon + 1) != std::string::npos) refuse(key, value, expected);
-  return {value.substr(0, colon), value.substr(colon + 1)};
+bool add_slow(VirtualSpec& spec, const std::string& value) {
+  return parse_halves(value, [&](const std::string& worker, const std::string& factor) {
+    const auto index = parse_integer(worker, 0, kMostWorkers - 1);
+    const auto number = parse_number(factor, 1, 1e6);
+    if (!index || !number) return false;
+    for (const auto& [known, unused] : spec.slow)
+      if (known == *index)
+        fail(ErrorCode::kBadInput, name_settings("--virtual: slow="), value, ": worker ", *index, " is slowed twice; name it once");
+    spec.slow.emplace_back(static_cast<int>(*index), *number);
+    return true;
+  });
 }
 
-void set_speed(VirtualSpec& spec, const std::string& value) {
-  constexpr const char* kExpected = "even, or lognormal:SIGMA with SIGMA from 0 to 3, as lognormal:0.3";
-  if (value == "even") return;
-  const auto [name, number] = halves("speed", value, kExpected);
-  const auto sigma = parse_number(number);
-  if (name != "lognormal" || !sigma || !(*sigma >= 0) || *sigma > 3) refuse("speed", value, kExpected);
-  spec.speed_sigma = *sigma;
-}
-
-void set_link(VirtualSpec& spec, const std::string& value) {
-  constexpr const char* kExpected = "LATENCY:RATE, as 1ms:1Gbit (us, ms, s; Kbit, Mbit, Gbit, KB, MB, GB a second)";
-  const auto [latency, rate] = halves("link", value, kExpected);
-  spec.latency_seconds = seconds_of("link", value, latency, 0, kExpected);
-  spec.bytes_per_second = rate_of(value, rate, kExpected);
-}
-
-void set_pauses(VirtualSpec& spec, const std::string& value) {
-  constexpr const char* kExpected = "EVERY:SECONDS, both above 0, as 10:2: after 10 seconds of work on average a worker stands still for 2";
-  const auto [every, length] = halves("pauses", value, kExpected);
-  spec.pause_every_seconds = seconds_of("pauses", value, every, 1e-9, kExpected);
-  spec.pause_seconds = seconds_of("pauses", value, length, 1e-9, kExpected);
-}
-
-void add_slow(VirtualSpec& spec, const std::string& value) {
-  constexpr const char* kExpected = "WORKER:FACTOR, a worker from 0 on and a factor of 1 or more, as 3:4";
-  const auto [worker, factor] = halves("slow", value, kExpected);
-  const auto index = parse_integer(worker);
-  const auto number = parse_number(factor);
-  if (!index || *index < 0 || *index >= kMostWorkers || !number || !(*number >= 1) || *number > 1e6) refuse("slow", value, kExpected);
-  for (const auto& [known, unused] : spec.slow)
-    if (known == *index)
-      fail(ErrorCode::kBadInput, name_settings("--virtual: slow="), value, ": worker ", *index, " is slowed twice; name it once");
-  spec.slow.emplace_back(static_cast<int>(*index), *number);
-}
-
-void set_key(VirtualSpec& spec, const std::string& key, const std::string& value) {
-  constexpr const char* kSeconds = "a number of seconds above 0";
-  if (key == "workers") {
-    const auto number = parse_integer(value);
-    if (!number || *number < 1 || *number > kMostWorkers) refuse(key, value, "a whole number from 1 to 65536");
-    spec.workers = static_cast<int>(*number);
-  } else if (key == "speed") {
-    set_speed(spec, value);
-  } else if (key == "link") {
-    set_link(spec, value);
-  } else if (key == "mtbf") {
-    spec.mtbf_seconds = seconds_of(key, value, value, 1e-9, kSeconds);
-  } else if (key == "restart") {
-    spec.restart_seconds = seconds_of(key, value, value, 0, "a number of seconds from 0 on");
-  } else if (key == "compute") {
-    spec.compute_seconds = seconds_of(key, value, value, 1e-9, kSeconds);
-  } else if (key == "pauses") {
-    set_pauses(spec, value);
-  } else {
-    add_slow(spec, value);
-  }
-}
+struct VirtualKey {
+  const char *name, *expected;
+  bool (*set)(VirtualSpec& spec, const std::string& value);  // False for a value that is not what is expected.
+};
+constexpr VirtualKey kVirtualKeys[] = {
+    {"workers", "a whole number from 1 to 65536",
+     [](VirtualSpec& spec, const std::string& value) { return take(spec.workers, parse_integer(value, 1, kMostWorkers)); }},
+    {"speed", "even, or lognormal:SIGMA with SIGMA from 0 to 3, as lognormal:0.3",
+     [](VirtualSpec& spec, const std::string& value) {
+       return value == "even" || parse_halves(value, [&](const std::string& name, const std::string& sigma) {
+                return name == "lognormal" && take(spec.speed_sigma, parse_number(sigma, 0, 3));
+              });
+     }},
+    {"link", "LATENCY:RATE, as 1ms:1Gbit (us, ms, s; Kbit, Mbit, Gbit, KB, MB, GB a second)",
+     [](VirtualSpec& spec, const std::string& value) {
+       return parse_halves(value, [&](const std::string& latency, const std::string& rate) {
+         return take(spec.latency_seconds, seconds_in(latency, 0)) && take(spec.bytes_per_second, rate_in(rate));
+       });
+     }},
+    {"mtbf", "a number of seconds above 0",
+     [](VirtualSpec& spec, const std::string& value) { return take(spec.mtbf_seconds, seconds_in(value, 1e-9)); }},
+    {"restart", "a number of seconds from 0 on",
+     [](VirtualSpec& spec, const std::string& value) { return take(spec.restart_seconds, seconds_in(value, 0)); }},
+    {"compute", "a number of seconds above 0",
+     [](VirtualSpec& spec, const std::string& value) { return take(spec.compute_seconds, seconds_in(value, 1e-9)); }},
+    {"pauses", "EVERY:SECONDS, both above 0, as 10:2: after 10 seconds of work on average a worker stands still for 2",
+     [](VirtualSpec& spec, const std::string& value) {
+       return parse_halves(value, [&](const std::string& every, const std::string& length) {
+         return take(spec.pause_every_seconds, seconds_in(every, 1e-9)) && take(spec.pause_seconds, seconds_in(length, 1e-9));
+       });
+     }},
+    {"slow", "WORKER:FACTOR, a worker from 0 on and a factor of 1 or more, as 3:4", add_slow}};
 
 std::string three_digits(double number) {
   char text[32];
@@ -123,14 +113,19 @@ VirtualSpec parse_virtual(const std::string& text) {
   VirtualSpec spec;
   std::set<std::string> given;
   for (const std::string& part : split(text, ',')) {
-    const size_t equals = part.find('=');
-    const std::string key = trim(part.substr(0, equals));
-    if (equals == std::string::npos)
+    const auto [name, value] = split_once(part, '=');
+    const std::string key = trim(name);
+    if (!value)
       fail(ErrorCode::kBadInput, name_settings("--virtual: '"), part, "' is not KEY=VALUE; for example workers=64,speed=lognormal:0.3");
-    if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end())
-      fail(ErrorCode::kBadInput, name_settings("--virtual: unknown key '"), key, "'", did_you_mean(key, kKeys),
-           "; keys: ", join(kKeys, " "));
-    set_key(spec, key, trim(part.substr(equals + 1)));
+    const auto row =
+        std::find_if(std::begin(kVirtualKeys), std::end(kVirtualKeys), [&](const VirtualKey& each) { return key == each.name; });
+    if (row == std::end(kVirtualKeys)) {
+      std::vector<std::string> keys;
+      for (const VirtualKey& each : kVirtualKeys) keys.emplace_back(each.name);
+      fail(ErrorCode::kBadInput, name_settings("--virtual: unknown key '"), key, "'", did_you_mean(key, keys), "; keys: ", join(keys, " "));
+    }
+    if (!row->set(spec, trim(*value)))
+      fail(ErrorCode::kBadInput, name_settings("--virtual: "), key, "=", trim(*value), ": expected ", row->expected);
     if (!given.insert(key).second && key != "slow")
       fail(ErrorCode::kBadInput, name_settings("--virtual "), text, ": ", key, " is given twice");
   }
