@@ -85,8 +85,7 @@ void CallLane::run(Call& call) {
     stop_driving();
     return run_queued(call);
   }
-  call.sequence = sequence_.load(std::memory_order_relaxed) + 1;
-  sequence_.store(call.sequence, std::memory_order_relaxed);
+  number(call);
   const uint64_t ticket = recorder_.start(call);
   try {
     transport_->start(call);
@@ -98,7 +97,13 @@ void CallLane::run(Call& call) {
   stop_driving();
 }
 
-/// Ends the group because of a call that no queue has, stops driving and throws.
+void CallLane::number(Call& call) {
+  const uint64_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
+  std::atomic_ref(call.sequence).store(sequence, std::memory_order_relaxed);
+  sequence_.store(sequence, std::memory_order_relaxed);
+}
+
+/// Ends the group because of a call that is in no queue, stops driving and throws.
 void CallLane::fail_driven(const Call& call, uint64_t ticket, const std::exception_ptr& error) {
   recorder_.end(ticket, true);
   BorrowedCall failed(call);
@@ -114,8 +119,7 @@ void CallLane::run_by_hand(Call& call, const std::function<void()>& exchange) {
   uint64_t ticket = 0;
   const auto begin = [&](Transport&) {
     if (broken_.load(std::memory_order_relaxed)) std::rethrow_exception(refusal(call));
-    call.sequence = sequence_.load(std::memory_order_relaxed) + 1;
-    sequence_.store(call.sequence, std::memory_order_relaxed);
+    number(call);
     ticket = recorder_.start(call);
   };
   exclusively(begin);
@@ -180,7 +184,10 @@ void CallLane::accept(Task* task, Queue* ended) {
     const Call& call = task->call_;
     task->ticket_ = recorder_.start_message(task->kind_, call.count, call.root, static_cast<int>(call.handle), call.name);
     task->posted_ = std::chrono::steady_clock::now();
-    task->message_ = task->post(*transport_);
+    task->started_ = true;
+    task->message_ = task->kind_ == CallRecord::Kind::kSend
+                         ? transport_->send(call.output, call.count, call.root, static_cast<int>(call.handle))
+                         : transport_->receive(call.output, call.count, call.root, static_cast<int>(call.handle));
     messages_.push_back(task);
   } catch (...) {
     break_off(describe_task(*task), std::current_exception(), task, ended);
@@ -206,9 +213,7 @@ void CallLane::start_all(Queue* ended) {
 }
 
 void CallLane::start(Task* task, Queue* ended) {
-  const uint64_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
-  std::atomic_ref(task->call_.sequence).store(sequence, std::memory_order_relaxed);
-  sequence_.store(sequence, std::memory_order_relaxed);
+  number(task->call_);
   task->ticket_ = recorder_.start(task->call_);
   task->started_ = true;
   try {
@@ -281,21 +286,20 @@ void CallLane::break_off(const std::string& call, const std::exception_ptr& erro
   }
   broken_ = true;
   culprit->error_ = explained;
-  bool listed = false;
-  for (Task* task : std::exchange(messages_, {})) {
-    recorder_.end(task->ticket_, true);
-    listed = listed || task == culprit;
-    retire(task, task == culprit ? explained : refusal(task->call_), ended);
-  }
-  while (calls_.first) {
-    Task* const task = calls_.pop();
-    if (task->started_) recorder_.end(task->ticket_, true);
-    listed = listed || task == culprit;
-    retire(task, task == culprit ? explained : refusal(task->call_), ended);
-  }
+  // A message that could not be posted is in no list yet.
+  if (!retire_all(culprit, explained, ended) && culprit->kind_ != CallRecord::Kind::kCollective) retire(culprit, explained, ended);
+}
+
+/// Ends everything under way: the culprit with `explained`, all others with a refusal. Whether the culprit was under way.
+bool CallLane::retire_all(const Task* culprit, const std::exception_ptr& explained, Queue* ended) {
+  std::vector<Task*> tasks = std::exchange(messages_, {});
+  while (calls_.first) tasks.push_back(calls_.pop());
   unstarted_ = nullptr;
-  // A message that could not even be posted is in no list yet.
-  if (!listed && culprit->kind_ != CallRecord::Kind::kCollective) retire(culprit, explained, ended);
+  for (Task* const task : tasks) {
+    if (task->started_) recorder_.end(task->ticket_, true);
+    retire(task, task == culprit ? explained : refusal(task->call_), ended);
+  }
+  return std::find(tasks.begin(), tasks.end(), culprit) != tasks.end();
 }
 
 std::exception_ptr CallLane::refusal(const Call& call) const {
@@ -305,6 +309,14 @@ std::exception_ptr CallLane::refusal(const Call& call) const {
   return std::make_exception_ptr(
       Error(ErrorCode::kEnvironment,
             concat("the ", name_of(unnumbered.op), name, " was not run, because an exchange of this group failed before: ", failure_)));
+}
+
+void Task::make_message(CallRecord::Kind kind, void* data, size_t bytes, int peer, int tag) {
+  kind_ = kind;
+  call_.output = data;
+  call_.root = peer;
+  call_.count = bytes;
+  call_.handle = static_cast<uint64_t>(tag);
 }
 
 std::optional<CallRecord> Task::message_record() const {
@@ -504,14 +516,20 @@ void CallLane::close() {
   Queue ended;
   if (!broken_.exchange(true)) failure_ = "the group was closed";
   start_all(&ended);
-  for (Task* task : std::exchange(messages_, {})) retire(task, refusal(task->call_), &ended);
-  while (calls_.first) {
-    Task* const task = calls_.pop();
-    retire(task, refusal(task->call_), &ended);
-  }
-  unstarted_ = nullptr;
+  retire_all(nullptr, nullptr, &ended);
   stop_driving();
   end_all(ended);
+}
+
+void CallLane::end_with_memory(Task& task) {
+  if (task.has_ended()) return;
+  if (std::uncaught_exceptions() == 0) {
+    try {
+      return wait(task);
+    } catch (const std::exception&) {
+    }
+  }
+  close();
 }
 
 }  // namespace cohort

@@ -45,10 +45,10 @@ class Task {
   std::exception_ptr error_;
   std::atomic<bool> ended_{false};
 
-  /// A message instead of a call (kind_): posts it, then it is polled. `root` of call_ is the peer, `count` the bytes, `handle` the tag.
-  virtual std::shared_ptr<Message> post(Transport&) { return nullptr; }
+  /// Makes the task a message: in call_, `root` is then the peer, `count` the bytes, `handle` the tag and `output` the memory.
+  void make_message(CallRecord::Kind kind, void* data, size_t bytes, int peer, int tag);
   CallRecord::Kind kind_ = CallRecord::Kind::kCollective;
-  int source_ = -1;  ///< Of a message that has been received.
+  int source_ = -1;  ///< Rank that sent a received message.
 
  private:
   friend class CallLane;
@@ -98,6 +98,9 @@ class CallLane : public std::enable_shared_from_this<CallLane> {
   /// Ends what is under way with an error, and the thread, for which it waits (at most for the transport's time-out). Every later call
   /// fails.
   void close();
+  /// To be called before a task's memory goes away: waits for the task, or closes the lane where an exception is in flight or the task
+  /// fails, since its peers may then never come.
+  void end_with_memory(Task& task);
 
   const Transport& transport() const { return *transport_; }
   const Recorder& recorder() const { return recorder_; }
@@ -124,6 +127,8 @@ class CallLane : public std::enable_shared_from_this<CallLane> {
   void retire(Task* task, const std::exception_ptr& error, Queue* ended);
   void expire_messages(Queue* ended);
   void break_off(const std::string& call, const std::exception_ptr& error, Task* culprit, Queue* ended);
+  bool retire_all(const Task* culprit, const std::exception_ptr& explained, Queue* ended);
+  void number(Call& call);
   std::string describe_task(const Task& task) const;
   [[noreturn]] void fail_driven(const Call& call, uint64_t ticket, const std::exception_ptr& error);
   // While not:

@@ -146,20 +146,6 @@ CollectiveWork::CollectiveWork(std::shared_ptr<CallLane> lane, int rank, c10d::O
                                std::vector<at::Tensor> result, std::chrono::milliseconds timeout)
     : c10d::Work(rank, type, title), lane_(std::move(lane)), result_(std::move(result)), timeout_(timeout) {}
 
-void CollectiveWork::make_message(CallRecord::Kind kind, void* data, size_t bytes, int peer, int tag) {
-  kind_ = kind;
-  data_ = data;
-  call_.root = peer;
-  call_.count = bytes;
-  call_.handle = static_cast<uint64_t>(tag);
-}
-
-std::shared_ptr<Message> CollectiveWork::post(Transport& transport) {
-  const int tag = static_cast<int>(call_.handle);
-  return kind_ == CallRecord::Kind::kSend ? transport.send(data_, call_.count, call_.root, tag)
-                                          : transport.receive(data_, call_.count, call_.root, tag);
-}
-
 void CollectiveWork::start() {
   self_ = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
   lane_->add(*this);

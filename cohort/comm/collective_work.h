@@ -59,7 +59,7 @@ class CollectiveWork : public c10d::Work, public Task {
 
   /// Fills the call before start(), or makes it a message.
   Call& call() { return call_; }
-  void make_message(CallRecord::Kind kind, void* data, size_t bytes, int peer, int tag);
+  using Task::make_message;
   void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
   void deliver(Deliver deliver) { deliver_ = std::move(deliver); }
   void start();
@@ -75,7 +75,6 @@ class CollectiveWork : public c10d::Work, public Task {
 
  private:
   void end() noexcept override;
-  std::shared_ptr<Message> post(Transport& transport) override;
   void mark(const c10::intrusive_ptr<c10::ivalue::Future>& future);
 
   std::shared_ptr<CallLane> lane_;
@@ -85,7 +84,6 @@ class CollectiveWork : public c10d::Work, public Task {
   c10::intrusive_ptr<CollectiveWork> self_;  // While under way.
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   bool future_marked_ = false;
-  void* data_ = nullptr;  // Of a message.
 };
 
 /// Several calls as one: what endCoalescing() and the coalesced forms give.

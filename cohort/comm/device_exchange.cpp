@@ -11,7 +11,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/call_lane.h"
-#include "cohort/comm/group_private.h"
 
 namespace cohort {
 namespace {
@@ -33,7 +32,7 @@ class SignatureGather : public Task {
     call_.name = name_.c_str();
   }
   ~SignatureGather() override {
-    if (added_) end_with_memory(*lane_, *this);
+    if (added_) lane_->end_with_memory(*this);
   }
 
   void start() {
@@ -56,25 +55,10 @@ class SignatureGather : public Task {
 };
 
 c10d::ReduceOp reduce_op(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kSum:
-      return c10d::ReduceOp::SUM;
-    case Reduction::kAverage:
-      return c10d::ReduceOp::AVG;
-    case Reduction::kProduct:
-      return c10d::ReduceOp::PRODUCT;
-    case Reduction::kMin:
-      return c10d::ReduceOp::MIN;
-    case Reduction::kMax:
-      return c10d::ReduceOp::MAX;
-    case Reduction::kBitAnd:
-      return c10d::ReduceOp::BAND;
-    case Reduction::kBitOr:
-      return c10d::ReduceOp::BOR;
-    case Reduction::kBitXor:
-      break;
-  }
-  return c10d::ReduceOp::BXOR;
+  using c10d::ReduceOp;
+  static constexpr ReduceOp::RedOpType kOps[] = {ReduceOp::SUM, ReduceOp::AVG,  ReduceOp::PRODUCT, ReduceOp::MIN,
+                                                 ReduceOp::MAX, ReduceOp::BAND, ReduceOp::BOR,     ReduceOp::BXOR};
+  return kOps[static_cast<size_t>(reduction)];
 }
 
 }  // namespace

@@ -67,12 +67,11 @@ std::unique_ptr<Transport> make_composite(const TransportRequest& request) {
     parts.inside = make_shm(request, request.peers.subset(mine), hosts.place_of(request.rank), prefix, request.timeout_seconds * 1.5 + 1);
     if (!parts.inside) parts.inside = make_network(request, mine, prefix + "/network", "127.0.0.1");
   }
-  std::vector<int> leaders, all;
+  std::vector<int> leaders;
   for (int each = 0; each < hosts.num_hosts(); ++each) leaders.push_back(hosts.leader_of(each));
-  for (int rank = 0; rank < hosts.num_ranks(); ++rank) all.push_back(rank);
   if (leaders.size() > 1) {
     if (hosts.leader_of(host) == request.rank) parts.between = make_network(request, leaders, "between", address);
-    parts.all = make_network(request, all, "all", address);
+    parts.all = make_network(request, all_ranks(hosts.num_ranks()), "all", address);
   }
   return std::make_unique<CompositeTransport>(request.rank, std::move(hosts), std::move(parts), request.group);
 }
@@ -98,9 +97,7 @@ GroupTransport make_group_transport(const TransportRequest& request) {
     result.transport = make_composite(request);
     return result;
   }
-  std::vector<int> all;
-  for (int rank = 0; rank < request.peers.size(); ++rank) all.push_back(rank);
-  result.transport = make_network(request, all, "network", request.peers.address_to_bind(request.rank));
+  result.transport = make_network(request, all_ranks(request.peers.size()), "network", request.peers.address_to_bind(request.rank));
   return result;
 }
 

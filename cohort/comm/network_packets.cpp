@@ -28,6 +28,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/comm/packet.h"
+#include "cohort/comm/transport/peers.h"
 #include "cohort/world/process.h"
 
 namespace cohort {
@@ -108,12 +109,6 @@ class NetworkPackets final : public PacketWay {
   std::thread courier_;  // Last: it uses all of the above.
 };
 
-std::vector<int> all_ranks(const Group& group) {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < group.size(); ++rank) ranks.push_back(rank);
-  return ranks;
-}
-
 /// Collective.
 std::vector<int> pids_of_my_host(Group& group) {
   const std::vector<std::string> texts = group.all_gather_text(std::to_string(::getpid()), "process ids");
@@ -126,7 +121,7 @@ std::vector<int> pids_of_my_host(Group& group) {
 }
 
 NetworkPackets::NetworkPackets(const Group& group)
-    : group_(group.split(all_ranks(group), "the hand-over of tensors")),
+    : group_(group.split(all_ranks(group.size()), "the hand-over of tensors")),
       rank_(group.rank()),
       size_(group.size()),
       backend_(group_.c10d_backend()),

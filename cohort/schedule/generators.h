@@ -1,12 +1,10 @@
 #pragma once
-// What the generators share; one file each. Internal to this room.
+// The generators of schedules and what they share. Internal to this room.
 
 #include "cohort/schedule/schedule.h"
 #include "cohort/schedule/simulate.h"
 
 namespace cohort {
-
-// What the generators share; one file each. Internal to this room.
 
 constexpr int kMaxScheduleSize = 4096;             ///< Ranks, stages, micro-batches.
 constexpr int64_t kMaxScheduleActions = 16 << 20;  ///< In all ranks together.

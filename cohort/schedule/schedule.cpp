@@ -16,6 +16,8 @@ namespace cohort {
 
 namespace {
 
+constexpr std::array<std::string_view, 8> kLetters = {"F", "B", "I", "W", "SF", "RF", "SB", "RB"};  // In the order of ActionKind.
+
 struct Generator {
   std::string name;
   bool takes_chunks;   ///< NAME:V; V is 2 where it is left out.
@@ -63,8 +65,7 @@ int stages_of(const std::string& name, int chunks, int num_ranks) {
 bool is_transfer(ActionKind kind) { return kind >= ActionKind::kSendForward; }
 
 std::string action_text(const Action& action) {
-  static const std::array<const char*, 8> kNames = {"F", "B", "I", "W", "SF", "RF", "SB", "RB"};
-  std::string text = concat(kNames[static_cast<size_t>(action.kind)], action.stage, ".", action.micro_batch);
+  std::string text = concat(kLetters[static_cast<size_t>(action.kind)], action.stage, ".", action.micro_batch);
   if (!is_transfer(action.kind)) return text;
   const bool sends = action.kind == ActionKind::kSendForward || action.kind == ActionKind::kSendBackward;
   return concat(text, sends ? ">" : "<", action.peer);
@@ -151,7 +152,6 @@ std::vector<std::vector<int>> ranks_of_stages(const Schedule& schedule) {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{512} << 20;
-constexpr std::array<std::string_view, 8> kLetters = {"F", "B", "I", "W", "SF", "RF", "SB", "RB"};  // In the order of ActionKind.
 
 /// At most four digits, which the bounds allow for.
 int parse_index(std::string_view text) {

@@ -1,6 +1,6 @@
 #pragma once
-// A pipeline schedule: for each rank, what it does in one training step and in which order. Data, not code: generators (one file each)
-// write it, check_schedule() proves it, simulate() times it, the pipeline runtime executes it. Torch-free.
+// A pipeline schedule: for each rank, what it does in one training step and in which order. Data, not code: generators write it,
+// check_schedule() proves it, simulate() times it, the pipeline runtime executes it. Torch-free.
 //
 // A model is cut into stages 0, 1, ... that are numbered so that values flow from lower to higher numbers; a batch is cut into
 // micro-batches. `edges` says which stage hands values to which: a chain unless the model has skip connections or parallel branches. A rank

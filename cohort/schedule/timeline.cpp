@@ -110,17 +110,13 @@ constexpr std::array<Look, 8> kLooks = {{{"forward", "#7eb0e0"},
                                          {"send", "#b9a3d9"},
                                          {"receive", "#d9c2ec"}}};
 
-std::string number(double value) {
+std::string formatted(const char* format, double value) {
   char out[40];
-  std::snprintf(out, sizeof out, "%.2f", value);
+  std::snprintf(out, sizeof out, format, value);
   return out;
 }
-
-std::string short_number(double value) {
-  char out[40];
-  std::snprintf(out, sizeof out, "%.6g", value);
-  return out;
-}
+std::string number(double value) { return formatted("%.2f", value); }
+std::string short_number(double value) { return formatted("%.6g", value); }
 
 /// What times are multiplied by, and what stands behind them.
 struct Unit {

@@ -31,43 +31,17 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// The two of a pair follow one another.
 enum class Exchange { kCopy, kSum, kGather, kSlice, kGatherWithSum, kSumAndSlice };
 
 const char* name_of(Exchange exchange) {
-  switch (exchange) {
-    case Exchange::kCopy:
-      return "copy_to_ranks";
-    case Exchange::kSum:
-      return "sum_over_ranks";
-    case Exchange::kGather:
-      return "gather_from_ranks";
-    case Exchange::kSlice:
-      return "slice_for_rank";
-    case Exchange::kGatherWithSum:
-      return "gather_with_sum";
-    case Exchange::kSumAndSlice:
-      return "sum_and_slice";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"copy_to_ranks",  "sum_over_ranks",  "gather_from_ranks",
+                                           "slice_for_rank", "gather_with_sum", "sum_and_slice"};
+  return kNames[static_cast<size_t>(exchange)];
 }
 
-Exchange backward_of(Exchange exchange) {
-  switch (exchange) {
-    case Exchange::kCopy:
-      return Exchange::kSum;
-    case Exchange::kSum:
-      return Exchange::kCopy;
-    case Exchange::kGather:
-      return Exchange::kSlice;
-    case Exchange::kSlice:
-      return Exchange::kGather;
-    case Exchange::kGatherWithSum:
-      return Exchange::kSumAndSlice;
-    case Exchange::kSumAndSlice:
-      return Exchange::kGatherWithSum;
-  }
-  return exchange;
-}
+/// The other one of the pair.
+Exchange backward_of(Exchange exchange) { return static_cast<Exchange>(static_cast<int>(exchange) ^ 1); }
 
 int64_t piece_size(const at::Tensor& input, int64_t dim, const Group& group, Exchange exchange) {
   if (input.size(dim) % group.size() != 0) {

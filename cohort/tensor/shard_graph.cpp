@@ -12,7 +12,6 @@
 #include "cohort/tensor/shard_graph.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 
 #include <algorithm>
 #include <set>
@@ -224,10 +223,8 @@ class Planner {
 /// The tensor object keeps its identity and gets this rank's values.
 void keep_my_part(at::Tensor tensor, const ParameterShard& shard) {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> parts;
-  for (const SliceRange& range : shard.ranges) parts.push_back(tensor.detach().narrow(shard.dim, range.whole, range.count));
   tensor.mutable_grad().reset();
-  tensor.set_data(at::cat(parts, shard.dim).contiguous());
+  tensor.set_data(shard_values(tensor, shard));
 }
 
 /// Divides parameters and buffers as planned; adds them to `shards` by each of their names.

@@ -49,13 +49,6 @@ class Weights : public torch::nn::Module {
   at::Tensor weight, bias;
 };
 
-/// A copy of the part of `whole` that `shard` names.
-at::Tensor part_of(const at::Tensor& whole, const ParameterShard& shard) {
-  std::vector<at::Tensor> slices;
-  for (const SliceRange& range : shard.ranges) slices.push_back(whole.detach().narrow(shard.dim, range.whole, range.count));
-  return at::cat(slices, shard.dim);
-}
-
 /// In the type in which a linear layer will take it, so that an exchange in front of the layer moves no more than it must.
 at::Tensor in_activation_type(const at::Tensor& input) {
   const c10::DeviceType device = input.device().type();
@@ -118,6 +111,12 @@ struct ShardedTransformerBlock::State {
   }
 };
 
+at::Tensor shard_values(const at::Tensor& whole, const ParameterShard& shard) {
+  std::vector<at::Tensor> ranges;
+  for (const SliceRange& range : shard.ranges) ranges.push_back(whole.detach().narrow(shard.dim, range.whole, range.count));
+  return at::cat(ranges, shard.dim).contiguous();
+}
+
 std::string why_not_divided(const TransformerBlockImpl& block, int num_ranks) {
   const int64_t heads = block.options().heads, ff = block.options().ff;
   if (num_ranks < 1) return concat("there are no ", num_ranks, " ranks");
@@ -153,7 +152,7 @@ ShardedTransformerBlock::ShardedTransformerBlock(const TransformerBlockImpl& who
       }
       const ParameterShard shard =
           even_shard(value.sizes().vec(), division.dim, group.size(), group.rank(), full_name, division.num_blocks, division.unit);
-      layer->set(item.key(), part_of(value, shard), value.requires_grad());
+      layer->set(item.key(), shard_values(value, shard), value.requires_grad());
       if (group.size() > 1) shards[full_name] = shard;
     }
     return register_module(name, layer);

@@ -18,6 +18,9 @@ std::string why_not_divided(const TransformerBlockImpl& block, int num_ranks);
 /// Whether a divided block divides its parameter `name` ("qkv.weight"): not its norms, nor the biases that are added after a sum.
 bool is_divided_in_block(const std::string& name);
 
+/// A copy of the part of `whole` that `shard` describes.
+at::Tensor shard_values(const at::Tensor& whole, const ParameterShard& shard);
+
 /// A module with the same parameter names as TransformerBlockImpl, holding this rank's part of its values; adds how they are divided to
 /// `shards` under `prefix` + name. {samples, positions, width} -> the same, the same on all ranks; with `sequence_parallel` input and
 /// output hold this rank's positions ({samples, positions / ranks, width}). The parts are copies; `whole` stays as it is. A group of one

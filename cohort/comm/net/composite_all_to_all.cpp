@@ -5,14 +5,10 @@
 //
 // Cost: every byte that changes hosts crosses the network once, and the memory of both hosts twice.
 
-#include <memory>
-
 #include "cohort/comm/net/composite_transport.h"
 
 namespace cohort {
 namespace {
-
-std::unique_ptr<std::byte[]> scratch(size_t bytes) { return std::make_unique_for_overwrite<std::byte[]>(bytes); }
 
 /// Sizes in bytes of what is sent between ranks and hosts.
 class Sizes {
@@ -43,12 +39,6 @@ class Sizes {
   const CountMatrix& counts_;
   size_t element_bytes_;
 };
-
-size_t sum_of(const std::vector<size_t>& values) {
-  size_t sum = 0;
-  for (const size_t value : values) sum += value;
-  return sum;
-}
 
 /// Writes one piece after the other.
 struct Packer {

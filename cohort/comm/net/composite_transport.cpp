@@ -28,8 +28,6 @@ class AloneTransport final : public NetworkTransport {
   [[noreturn]] static void refuse(int peer) { fail(ErrorCode::kBadInput, "there is no rank ", peer, " on a host of one rank"); }
 };
 
-std::unique_ptr<std::byte[]> scratch(size_t bytes) { return std::make_unique_for_overwrite<std::byte[]>(bytes); }
-
 /// How a step over the network went; "" is well.
 struct Outcome {
   char text[512] = {};

@@ -25,9 +25,6 @@ namespace {
 // Source: reduce-scatter + all-gather of Rabenseifner 2004, "Optimization of Collective Reduction Operations"; here direct, and the order
 // is fixed.
 
-/// Bytes that are not set to zero first. new[] of bytes is aligned for every element type.
-std::unique_ptr<std::byte[]> scratch(size_t bytes) { return std::make_unique_for_overwrite<std::byte[]>(bytes); }
-
 /// [begin, end) in elements of the slice that each rank reduces.
 struct Slices {
   size_t count, slice;

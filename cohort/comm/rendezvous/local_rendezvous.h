@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "cohort/base/files/file.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -30,15 +31,12 @@ class DescriptorServer {
  public:
   /// Error(kEnvironment) when the socket cannot be made. `name` must be new: other processes of this host share the name space.
   explicit DescriptorServer(const std::string& name);
-  ~DescriptorServer();
-  DescriptorServer(const DescriptorServer&) = delete;
-
   /// Blocks until that number of processes of this user have it; processes of other users are turned away. Returns how many came within
   /// `timeout_seconds`.
   int serve(int fd, int num_receivers, double timeout_seconds);
 
  private:
-  int listener_ = -1;
+  UniqueDescriptor listener_;
 };
 
 /// The descriptor that the server of `name` hands out; -1 when there is none, when it belongs to another user, or when it says nothing for

@@ -22,13 +22,23 @@
 
 #include "cohort/comm/shm/shm_algorithms.h"
 #include "cohort/comm/shm/shm_board.h"
-#include "cohort/comm/shm/shm_tuning.h"
 #include "cohort/comm/shm/shm_wait.h"
 #include "cohort/comm/transport/transport.h"
 
 namespace cohort {
 
 class ShmMessages;
+
+/// Sizes at which shared memory changes its way of moving data.
+struct ShmTuning {
+  size_t flat_bytes = 4 << 10;    ///< Private inputs up to so much are copied and read by all; larger ones go through tiles.
+  size_t direct_bytes = 1 << 10;  ///< Shared inputs up to so much are copied and read by all; larger ones are read and written in place.
+  size_t tile_bytes = 512 << 10;  ///< Of a tile; at most ShmBoard::kTileBytes.
+  bool measured = false;
+
+  /// "copied up to 4.0 KiB (in shared memory up to 1.0 KiB), tiles of 512.0 KiB, measured".
+  std::string text() const;
+};
 
 class ShmTransport : public Transport {
  public:
@@ -92,5 +102,9 @@ class ShmTransport : public Transport {
   uint64_t completed_by_all_ = 0;  // As far as known.
   ShmJob job_;                     // Of the call that runs; kept for its memory.
 };
+
+/// Measures the sizes of ShmTuning with this group: collective, for about `most_seconds` of rank 0's time. All ranks use rank 0's results
+/// from then on. Where ranks share cores the defaults stay, since the scheduler would dominate the times. No call may be under way.
+ShmTuning tune(ShmTransport& transport, double most_seconds = 6e-3);
 
 }  // namespace cohort

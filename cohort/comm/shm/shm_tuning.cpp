@@ -6,15 +6,13 @@
 // Rank 0 broadcasts each answer before the next question is asked, so that all ranks time the same calls. When its time is up (a busy
 // machine) it asks no more.
 
-#include "cohort/comm/shm/shm_tuning.h"
-#include "cohort/base/clock.h"
-
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <vector>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/shm/shm_transport.h"

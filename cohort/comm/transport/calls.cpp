@@ -12,50 +12,25 @@
 
 namespace cohort {
 
+namespace {
+
+template <typename Value, size_t kCount>
+const char* name_in(const char* const (&names)[kCount], Value value, const char* unknown) {
+  const auto index = static_cast<size_t>(value);
+  return index < kCount ? names[index] : unknown;  // Another rank's record may hold anything.
+}
+
+}  // namespace
+
 const char* name_of(Op op) {
-  switch (op) {
-    case Op::kAllReduce:
-      return "all-reduce";
-    case Op::kReduce:
-      return "reduce";
-    case Op::kReduceScatter:
-      return "reduce-scatter";
-    case Op::kAllGather:
-      return "all-gather";
-    case Op::kBroadcast:
-      return "broadcast";
-    case Op::kAllToAll:
-      return "all-to-all";
-    case Op::kGather:
-      return "gather";
-    case Op::kScatter:
-      return "scatter";
-    case Op::kBarrier:
-      return "barrier";
-  }
-  return "unknown operation";
+  static constexpr const char* kNames[] = {"all-reduce", "reduce", "reduce-scatter", "all-gather", "broadcast",
+                                           "all-to-all", "gather", "scatter",        "barrier"};
+  return name_in(kNames, op, "unknown operation");
 }
 
 const char* name_of(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kSum:
-      return "sum";
-    case Reduction::kAverage:
-      return "average";
-    case Reduction::kProduct:
-      return "product";
-    case Reduction::kMin:
-      return "minimum";
-    case Reduction::kMax:
-      return "maximum";
-    case Reduction::kBitAnd:
-      return "bitwise and";
-    case Reduction::kBitOr:
-      return "bitwise or";
-    case Reduction::kBitXor:
-      return "bitwise xor";
-  }
-  return "unknown reduction";
+  static constexpr const char* kNames[] = {"sum", "average", "product", "minimum", "maximum", "bitwise and", "bitwise or", "bitwise xor"};
+  return name_in(kNames, reduction, "unknown reduction");
 }
 
 namespace {
@@ -193,11 +168,7 @@ void check_signatures(const Signature* signatures, int size, const char* group) 
   fail(ErrorCode::kFailed, "the ranks of group ", group, " do not make the same call: ", text, "; ", advice(odd.call, most.call, who));
 }
 
-namespace {
-
 size_t sum_of(const std::vector<size_t>& counts) { return std::accumulate(counts.begin(), counts.end(), size_t{0}); }
-
-}  // namespace
 
 bool is_uneven(const Call& call) { return call.op == Op::kAllToAll && !(call.send_counts.empty() && call.receive_counts.empty()); }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -73,7 +74,10 @@ std::vector<uint64_t> count_record(const Call& call, int size);
 /// Error(kFailed) where a rank expects another count than its peer sends. `records`: one a rank, in rank order.
 CountMatrix make_count_matrix(const std::vector<uint64_t>& records, int size, const Call& call, const char* group);
 
-/// memcpy that allows equal places and nothing at all.
+/// memcpy that allows overlap and empty ranges.
 void copy_bytes(void* to, const void* from, size_t bytes);
+/// Uninitialized memory, aligned for every element type.
+inline std::unique_ptr<std::byte[]> scratch(size_t bytes) { return std::make_unique_for_overwrite<std::byte[]>(bytes); }
+size_t sum_of(const std::vector<size_t>& counts);
 
 }  // namespace cohort

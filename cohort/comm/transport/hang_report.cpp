@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <map>
 #include <thread>
@@ -322,6 +323,18 @@ struct Exchange {
   }
 };
 
+/// Runs `work`, which does not throw, in a thread and waits at most `seconds` for it; a thread that hangs in the store is left behind.
+/// Whether it has ended.
+bool run_within(double seconds, std::function<void()> work) {
+  std::packaged_task<void()> task(std::move(work));
+  const std::future<void> done = task.get_future();
+  std::thread thread(std::move(task));
+  const bool has_ended = done.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready;
+  if (has_ended) thread.join();
+  else thread.detach();
+  return has_ended;
+}
+
 }  // namespace
 
 std::string HangReporter::explain(const Recorder& recorder, const std::string& call, const std::string& text, bool everyone_fails,
@@ -346,44 +359,27 @@ std::string HangReporter::explain(const Recorder& recorder, const std::string& c
   evidence.states.resize(static_cast<size_t>(size_));
   for (int peer = 0; peer < size_; ++peer) evidence.names.push_back(peers_.name_of(peer));
   FailureEvidence alone = evidence;
-  if (store_) {
-    std::promise<bool> promise;
-    std::future<bool> done = promise.get_future();
-    std::thread thread([exchange, promise = std::move(promise)]() mutable {
-      try {
-        exchange->run();
-        promise.set_value(true);
-      } catch (...) {
-        exchange->look_at_peers();  // The store is gone, with rank 0 as a rule: what can be seen from here has to do.
-        promise.set_value(true);
-      }
-    });
-    if (done.wait_for(std::chrono::duration<double>(patience_ + 1)) == std::future_status::ready) {
-      thread.join();
-      return judge(evidence);
+  const auto collect = [exchange] {
+    try {
+      exchange->run();
+    } catch (...) {
+      exchange->look_at_peers();  // The store is gone, usually with rank 0: judge from what is visible here.
     }
-    thread.detach();
-  }
+  };
+  if (store_ && run_within(patience_ + 1, collect)) return judge(evidence);
   for (int peer = 0; peer < size_ && peers_.size() > 0; ++peer) alone.states[peer] = peers_.state_of(peer, rank_);
   return judge(alone);
 }
 
 std::string HangReporter::leave(const Recorder& recorder, const std::string& call, const std::string& text) const {
   const std::vector<CallRecord> calls = recorder.last(kCallsExchanged);
-  if (store_) {
-    std::promise<void> promise;
-    const std::future<void> done = promise.get_future();
-    std::thread thread(
-        [store = store_, key = key_of(rank_), record = encode({call, text, {}, calls}), promise = std::move(promise)]() mutable {
-          try {
-            store->set(key, record);
-          } catch (...) {
-          }
-          promise.set_value();
-        });
-    if (done.wait_for(std::chrono::duration<double>(patience_)) == std::future_status::ready) thread.join();
-    else thread.detach();
-  }
+  const auto leave_record = [store = store_, key = key_of(rank_), record = encode({call, text, {}, calls})] {
+    try {
+      store->set(key, record);
+    } catch (...) {
+    }
+  };
+  if (store_) run_within(patience_, leave_record);
   return "last call: " + last_call(calls);
 }
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "cohort/base/fail.h"
@@ -128,6 +129,12 @@ std::vector<int> Peers::pids() const {
   std::vector<int> pids;
   for (const Peer& peer : peers_) pids.push_back(peer.pid);
   return pids;
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 std::string Peers::address_to_bind(int rank) const { return on_one_machine() ? kLoopback : peers_[rank].address; }

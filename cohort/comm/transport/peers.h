@@ -43,6 +43,9 @@ class Peers {
   std::vector<Peer> peers_;
 };
 
+/// 0, 1, ..., size - 1.
+std::vector<int> all_ranks(int size);
+
 /// Hosts are numbered in the order of their first ranks; the first rank of a host is its leader. Ranks may be placed in any order and
 /// number.
 class HostMap {

@@ -5,19 +5,18 @@
 #include "cohort/comm/transport/reduce.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
 #include "cohort/base/fail.h"
+#include "cohort/comm/transport/half_bits.h"
 
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define COHORT_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
 #else
 #define COHORT_VECTORISED
 #endif
-#define COHORT_INLINE inline __attribute__((always_inline))
 
 namespace cohort {
 namespace {
@@ -31,52 +30,20 @@ struct Complex {
   T real, imaginary;
 };
 
-struct Half {
+/// A 16-bit float as it is stored; computed with as float.
+template <typename Bits>
+struct NarrowFloat {
   uint16_t bits;
-  COHORT_INLINE float load() const {
-    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16, rest = static_cast<uint32_t>(bits & 0x7fff) << 13;
-    // At a float's place the half's exponent reads 2^112 too small; infinities and NaN need the float's largest exponent instead.
-    const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(rest) * 0x1.0p+112f), special = rest | 0x7f800000;
-    return std::bit_cast<float>(sign | (rest >= (0x7c00u << 13) ? special : finite));
-  }
-  /// To nearest, ties to even.
-  static COHORT_INLINE Half store(float value) {
-    constexpr uint32_t kInfinity = 0x7f800000, kSmallestNormal = 113u << 23, kOverflow = (127u + 16) << 23, kHalf = 126u << 23;
-    const uint32_t whole = std::bit_cast<uint32_t>(value), sign = (whole >> 16) & 0x8000, rest = whole & 0x7fffffff;
-    // Normal: 13 places fall away; a carry may run into the exponent, which is right (up to infinity).
-    const uint32_t normal = (rest + ((rest >> 13) & 1) + 0xfff - (112u << 23)) >> 13;
-    // Denormal halves are multiples of 2^-24, the last place of 0.5f: the addition rounds, the difference of bits counts them.
-    const uint32_t denormal = std::bit_cast<uint32_t>(std::bit_cast<float>(rest) + 0.5f) - kHalf;
-    const uint32_t finite = rest < kSmallestNormal ? denormal : normal;
-    const uint32_t special = rest > kInfinity ? 0x7e00 : 0x7c00;
-    return {static_cast<uint16_t>(sign | (rest >= kOverflow ? special : finite))};
-  }
+  COHORT_INLINE float load() const { return Bits::to_float(bits); }
+  static COHORT_INLINE NarrowFloat store(float value) { return {static_cast<uint16_t>(Bits::from_float(value))}; }
 };
-
-struct BFloat16 {
-  uint16_t bits;
-  COHORT_INLINE float load() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-  static COHORT_INLINE BFloat16 store(float value) {
-    const uint32_t whole = std::bit_cast<uint32_t>(value);
-    const uint32_t rounded = (whole + ((whole >> 16) & 1) + 0x7fff) >> 16;
-    return {static_cast<uint16_t>((whole & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded)};
-  }
-};
+using Half = NarrowFloat<Fp16Bits>;
+using BFloat16 = NarrowFloat<Bf16Bits>;
 
 template <typename T>
 constexpr bool is_narrow = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 template <typename T>
-struct WideOf {
-  using Type = T;
-};
-template <>
-struct WideOf<Half> {
-  using Type = float;
-};
-template <>
-struct WideOf<BFloat16> {
-  using Type = float;
-};
+using WideOf = std::conditional_t<is_narrow<T>, float, T>;
 
 template <typename T>
 COHORT_INLINE auto load(const T& value) {
@@ -188,7 +155,7 @@ struct Arrays {
 /// One tile from element `at` on, into the first result. `last` is the operation with the last array.
 template <typename T, typename Operation, typename Last>
 void reduce_tile(const Arrays& of, size_t at, size_t count, Operation operation, Last last) {
-  using Wide = typename WideOf<T>::Type;
+  using Wide = WideOf<T>;
   const auto array = [&](size_t index) { return reinterpret_cast<const T*>(of.arrays[index]) + at; };
   T* const result = reinterpret_cast<T*>(of.results[0]) + at;
   if (of.num_arrays == 2) return combine(result, array(0), array(1), count, last);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cohort {
@@ -26,6 +27,11 @@ inline at::Tensor alias_of(const at::Tensor& tensor, int64_t offset, at::IntArra
   for (int64_t d = static_cast<int64_t>(sizes.size()) - 2; d >= 0; --d) strides[d] = strides[d + 1] * std::max<int64_t>(1, sizes[d + 1]);
   out.set_(tensor.storage(), tensor.storage_offset() + offset, sizes, strides);
   return out;
+}
+
+/// All of a contiguous tensor as one piece.
+inline FlatPiece whole_piece(std::string name, const at::Tensor& tensor) {
+  return {std::move(name), alias_of(tensor.detach(), 0, {tensor.numel()}), tensor.sizes().vec(), 0};
 }
 
 }  // namespace cohort

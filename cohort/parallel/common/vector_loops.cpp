@@ -40,6 +40,10 @@ void for_each_tile_sum(const std::vector<std::byte*>& arrays, int64_t count, at:
   }
 }
 
+COHORT_VECTOR_LOOP void add_to(float* __restrict sum, const float* __restrict other, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) sum[i] += other[i];
+}
+
 double squared_norm(const void* values, int64_t count, at::ScalarType type) {
   if (type == at::kDouble) return squares(static_cast<const double*>(values), count);
   if (type == at::kFloat) return squares(static_cast<const float*>(values), count);

@@ -94,7 +94,5 @@ class Bf16Codec : public HalfCodec {
 
 std::unique_ptr<Codec> make_fp16_codec() { return std::make_unique<Fp16Codec>(); }
 std::unique_ptr<Codec> make_bf16_codec() { return std::make_unique<Bf16Codec>(); }
-std::unique_ptr<Compressor> make_fp16(int64_t num_elements) { return std::make_unique<CodedSum>(make_fp16_codec(), num_elements); }
-std::unique_ptr<Compressor> make_bf16(int64_t num_elements) { return std::make_unique<CodedSum>(make_bf16_codec(), num_elements); }
 
 }  // namespace cohort

@@ -97,6 +97,5 @@ class Int8Codec : public Codec {
 }  // namespace
 
 std::unique_ptr<Codec> make_int8_codec() { return std::make_unique<Int8Codec>(); }
-std::unique_ptr<Compressor> make_int8(int64_t num_elements) { return std::make_unique<CodedSum>(make_int8_codec(), num_elements); }
 
 }  // namespace cohort

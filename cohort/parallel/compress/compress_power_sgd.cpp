@@ -58,10 +58,6 @@ COHORT_VECTOR_LOOP void scale(float* a, double factor, int64_t count) {
   for (int64_t i = 0; i < count; ++i) a[i] = static_cast<float>(a[i] * factor);
 }
 
-COHORT_VECTOR_LOOP void add_to(float* __restrict sum, const float* __restrict other, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) sum[i] += other[i];
-}
-
 /// result = sum over r of p[r] s[r][.], residual -= sum over r of p[r] q[r][.], four terms of the sums at a time.
 COHORT_VECTOR_LOOP void outer_row(const float* p, const float* __restrict s, const float* __restrict q, int64_t rank, int64_t columns,
                                   float* __restrict result, float* __restrict residual) {

@@ -32,10 +32,6 @@
 namespace cohort {
 namespace {
 
-COHORT_VECTOR_LOOP void add_to(float* __restrict sum, const float* __restrict other, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) sum[i] += other[i];
-}
-
 COHORT_VECTOR_LOOP void clear_non_finite(float* x, int64_t count) {
   for (int64_t i = 0; i < count; ++i) x[i] = float_of(select(magnitude_bits(x[i]) < kInfinityBits, bits_of(x[i]), 0));
 }

@@ -24,15 +24,19 @@ struct Request {
   double argument;
 };
 
+std::unique_ptr<Compressor> coded_sum(std::unique_ptr<Codec> codec, const Request& request) {
+  return std::make_unique<CodedSum>(std::move(codec), request.num_elements);
+}
+
 using Maker = std::unique_ptr<Compressor> (*)(const Request&);
 
 /// By the names of job/specs/small_specs.cpp.
 Maker maker_of(const std::string& name) {
   static const std::map<std::string, Maker> table = {
       {"none", [](const Request&) -> std::unique_ptr<Compressor> { return nullptr; }},
-      {"fp16", [](const Request& r) { return make_fp16(r.num_elements); }},
-      {"bf16", [](const Request& r) { return make_bf16(r.num_elements); }},
-      {"int8", [](const Request& r) { return make_int8(r.num_elements); }},
+      {"fp16", [](const Request& r) { return coded_sum(make_fp16_codec(), r); }},
+      {"bf16", [](const Request& r) { return coded_sum(make_bf16_codec(), r); }},
+      {"int8", [](const Request& r) { return coded_sum(make_int8_codec(), r); }},
       {"topk", [](const Request& r) { return make_top_k(r.num_elements, r.argument); }},
       {"powersgd", [](const Request& r) { return make_power_sgd(r.buffer, r.num_elements, static_cast<int64_t>(r.argument), r.seed); }},
   };

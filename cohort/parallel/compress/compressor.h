@@ -81,10 +81,7 @@ class Codec {
   virtual void decode(const std::byte* code, int64_t count, int num_ranks, bool add, float* sum) const = 0;
 };
 
-std::unique_ptr<Codec> make_fp16_codec();
-std::unique_ptr<Codec> make_bf16_codec();
-std::unique_ptr<Codec> make_int8_codec();
-/// By the name that `compress` has. Error(kBadInput) for one that is no such code.
+/// fp16, bf16 or int8, by the name in `compress`. Error(kBadInput) for any other compressor.
 std::unique_ptr<Codec> make_codec(const std::string& compress);
 
 }  // namespace cohort

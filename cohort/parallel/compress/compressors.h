@@ -87,11 +87,11 @@ class CodedSum : public Compressor {
   int64_t sent_bytes_ = 0;
 };
 
-// The compressors by name, for the table in compressor.cpp. What each does: the head comment of its file.
+// For the table in compressor.cpp.
 
-std::unique_ptr<Compressor> make_fp16(int64_t num_elements);
-std::unique_ptr<Compressor> make_bf16(int64_t num_elements);
-std::unique_ptr<Compressor> make_int8(int64_t num_elements);
+std::unique_ptr<Codec> make_fp16_codec();
+std::unique_ptr<Codec> make_bf16_codec();
+std::unique_ptr<Codec> make_int8_codec();
 /// 0 < fraction <= 1.
 std::unique_ptr<Compressor> make_top_k(int64_t num_elements, double fraction);
 /// rank >= 1. Parts do not overlap and lie in the buffer; what they do not cover is exchanged as it is.

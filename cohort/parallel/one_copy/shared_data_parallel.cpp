@@ -267,9 +267,7 @@ std::vector<FlatPiece> SharedDataParallel::saved_pieces() {
   }
   if (state_->group.rank() == 0)
     for (const NamedTensor& parameter : state_->all)
-      if (!parameter.tensor.requires_grad())
-        pieces.push_back({"model/" + parameter.name, alias_of(parameter.tensor.detach(), 0, {parameter.tensor.numel()}),
-                          parameter.tensor.sizes().vec(), 0});
+      if (!parameter.tensor.requires_grad()) pieces.push_back(whole_piece("model/" + parameter.name, parameter.tensor));
   return pieces;
 }
 

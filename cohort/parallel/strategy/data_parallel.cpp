@@ -45,15 +45,8 @@
 namespace cohort {
 
 const char* name_of(BufferPolicy policy) {
-  switch (policy) {
-    case BufferPolicy::kAverage:
-      return "average";
-    case BufferPolicy::kBroadcast:
-      return "broadcast";
-    case BufferPolicy::kNone:
-      break;
-  }
-  return "none";
+  static constexpr const char* kNames[] = {"average", "broadcast", "none"};
+  return kNames[static_cast<size_t>(policy)];
 }
 
 DataParallel::DataParallel(torch::nn::Module& module, Group group, DataParallelOptions options)

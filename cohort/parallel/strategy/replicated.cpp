@@ -122,8 +122,7 @@ std::vector<FlatPiece> Replicated::loaded_pieces() {
 std::vector<FlatPiece> Replicated::pieces(bool saving) {
   std::vector<FlatPiece> pieces = optimizer_.state(saving);
   for (FlatPiece& piece : parallel_.compressor_state(saving)) pieces.push_back(std::move(piece));
-  for (const auto& [name, tensor] : all_)
-    pieces.push_back({"model/" + name, alias_of(tensor.detach(), 0, {tensor.numel()}), tensor.sizes().vec(), 0});
+  for (const auto& [name, tensor] : all_) pieces.push_back(whole_piece("model/" + name, tensor));
   return pieces;
 }
 

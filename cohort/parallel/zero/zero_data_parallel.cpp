@@ -25,6 +25,7 @@
 #include <cmath>
 #include <functional>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/watch/backward_watch.h"
@@ -35,8 +36,6 @@ namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
 }  // namespace
 

@@ -38,6 +38,7 @@
 #include <chrono>
 #include <limits>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/staged_exchange.h"
 #include "cohort/parallel/watch/weight_watch.h"
@@ -52,7 +53,7 @@ enum Field { kKind, kUnit, kPromise, kReady, kHeaderSize };
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
+  ~Stopwatch() { seconds_ += seconds_since(began_); }
 
  private:
   double& seconds_;

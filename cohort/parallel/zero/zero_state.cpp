@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/agreement.h"
 #include "cohort/parallel/common/flat_piece.h"
@@ -165,7 +166,7 @@ void ZeroDataParallel::State::close_pass(bool last, bool leaves) {
     buffers->average(buffer_share >= 0 ? buffer_share : 1.0 / group.size());
     step_closed = true;
   }
-  statistics.exposed_seconds += std::chrono::duration<double>(Clock::now() - began).count();
+  statistics.exposed_seconds += seconds_since(began);
   if (gather) waited_before = gather->waited_seconds();
 }
 
@@ -248,11 +249,9 @@ std::vector<FlatPiece> ZeroDataParallel::State::weight_pieces(bool saving) const
     for (const SlicePiece& piece : slice_pieces(units[index], all, group.rank()))
       pieces.push_back({name(piece.parameter), alias_of(weights->slice(index), piece.slice_offset, {piece.count}),
                         all[static_cast<size_t>(piece.parameter)].tensor.sizes().vec(), piece.begin});
-  for (size_t i = 0; i < all.size() && !(saving && group.rank() > 0); ++i) {
-    const at::Tensor& tensor = all[i].tensor;
-    if (!is_divided(tensor))
-      pieces.push_back({name(static_cast<int>(i)), alias_of(tensor.detach(), 0, {tensor.numel()}), tensor.sizes().vec(), 0});
-  }
+  for (const NamedTensor& parameter : all)
+    if (!is_divided(parameter.tensor) && !(saving && group.rank() > 0))
+      pieces.push_back(whole_piece("model/" + parameter.name, parameter.tensor));
   return pieces;
 }
 
