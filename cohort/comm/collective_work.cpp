@@ -10,6 +10,36 @@
 #include "cohort/base/fail.h"
 
 namespace cohort {
+namespace {
+
+/// One 1-d tensor over tensors that follow one another in one storage; undefined where they do not.
+at::Tensor joined_view(const std::vector<at::Tensor>& tensors) {
+  const char* next = nullptr;
+  int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) {
+    if (!is_plain(tensor) || !tensor.is_alias_of(tensors[0])) return {};
+    const char* data = static_cast<const char*>(tensor.data_ptr());
+    if (next && data != next) return {};
+    next = data + tensor.nbytes();
+    count += tensor.numel();
+  }
+  return tensors.empty() ? at::Tensor() : at::as_strided(tensors[0].detach(), {count}, {1}, tensors[0].storage_offset());
+}
+
+/// Copies consecutive ranges of `flat` into the tensors.
+void split_into(const std::vector<at::Tensor>& tensors, const at::Tensor& flat) {
+  int64_t begin = 0;
+  for (const at::Tensor& tensor : tensors) {
+    tensor.detach().copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    begin += tensor.numel();
+  }
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> make_future() {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+}
+
+}  // namespace
 
 void check_tensor(const char* operation, const char* what, const at::Tensor& tensor) {
   if (!tensor.defined()) fail(ErrorCode::kBadInput, operation, ": the ", what, " tensor is undefined");
@@ -47,32 +77,11 @@ at::Tensor plain_room(const at::Tensor& tensor) {
   return is_plain(tensor) ? tensor.detach() : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
 }
 
-at::Tensor joined_view(const std::vector<at::Tensor>& tensors) {
-  const char* next = nullptr;
-  int64_t count = 0;
-  for (const at::Tensor& tensor : tensors) {
-    if (!is_plain(tensor) || !tensor.is_alias_of(tensors[0])) return {};
-    const char* data = static_cast<const char*>(tensor.data_ptr());
-    if (next && data != next) return {};
-    next = data + tensor.nbytes();
-    count += tensor.numel();
-  }
-  return tensors.empty() ? at::Tensor() : at::as_strided(tensors[0].detach(), {count}, {1}, tensors[0].storage_offset());
-}
-
 at::Tensor joined(const std::vector<at::Tensor>& tensors) {
   if (at::Tensor view = joined_view(tensors); view.defined()) return view;
   std::vector<at::Tensor> flat;
   for (const at::Tensor& tensor : tensors) flat.push_back(plain(tensor).view({-1}));
   return at::cat(flat);
-}
-
-void split_into(const std::vector<at::Tensor>& tensors, const at::Tensor& flat) {
-  int64_t begin = 0;
-  for (const at::Tensor& tensor : tensors) {
-    tensor.detach().copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
-    begin += tensor.numel();
-  }
 }
 
 Reduction reduction_of(const char* operation, const c10d::ReduceOp& op, at::ScalarType type) {
@@ -133,14 +142,6 @@ std::vector<size_t> split_counts(const char* what, const at::Tensor& tensor, con
   if (total != num_rows) fail(ErrorCode::kBadInput, "all-to-all: the ", what, " split sizes add up to ", total, " of ", num_rows, " rows");
   return counts;
 }
-
-namespace {
-
-c10::intrusive_ptr<c10::ivalue::Future> make_future() {
-  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-}
-
-}  // namespace
 
 CollectiveWork::CollectiveWork(std::shared_ptr<CallLane> lane, int rank, c10d::OpType type, const char* title,
                                std::vector<at::Tensor> result, std::chrono::milliseconds timeout)

@@ -32,12 +32,8 @@ at::Tensor plain(const at::Tensor& tensor);
 /// The tensor itself where it is plain, else fresh memory of its size.
 at::Tensor plain_room(const at::Tensor& tensor);
 
-/// One 1-d tensor over tensors that follow one another in one storage; undefined when they do not.
-at::Tensor joined_view(const std::vector<at::Tensor>& tensors);
-/// All elements one after the other: the view above, or a copy.
+/// All elements one after the other: a view where the tensors follow one another in one storage, else a copy.
 at::Tensor joined(const std::vector<at::Tensor>& tensors);
-/// Copies consecutive pieces of `flat` into the tensors.
-void split_into(const std::vector<at::Tensor>& tensors, const at::Tensor& flat);
 
 /// Error(kBadInput) for what makes no sense for the type, and for PREMUL_SUM.
 Reduction reduction_of(const char* operation, const c10d::ReduceOp& op, at::ScalarType type);

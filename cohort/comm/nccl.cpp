@@ -37,10 +37,6 @@ std::string identity_of(c10::Device device) {
   return concat(gpu->name, " at PCI ", gpu->pciDomainID, ":", gpu->pciBusID, ":", gpu->pciDeviceID, " of machine ", boot);
 }
 
-}  // namespace
-
-std::string why_no_nccl() { return ""; }
-
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, double timeout_seconds) {
   if (const std::string why = why_no_gpu(); !why.empty()) fail(ErrorCode::kEnvironment, why);
   // Else a watchdog thread of c10d ends the process at a time-out, before anybody could say which rank is missing.
@@ -49,6 +45,10 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(c10::intrusive_ptr<c10d::Sto
   options->timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1e3));
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), rank, size, std::move(options));
 }
+
+}  // namespace
+
+std::string why_no_nccl() { return ""; }
 
 std::shared_ptr<const DeviceLink> make_nccl_link(c10::Device device) {
   auto link = std::make_shared<DeviceLink>();
@@ -65,15 +65,13 @@ std::string why_no_nccl() {
   return concat("this build has no NCCL: it was made against a LibTorch without it, or without the headers of NCCL and CUDA", instead());
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(c10::intrusive_ptr<c10d::Store>, int, int, double) {
-  fail(ErrorCode::kEnvironment, why_no_nccl());
-}
-
 std::shared_ptr<const DeviceLink> make_nccl_link(c10::Device device) {
   auto link = std::make_shared<DeviceLink>();
   link->device = device;
   link->why_not = why_no_nccl();
-  link->make = make_nccl_backend;
+  link->make = [](c10::intrusive_ptr<c10d::Store>, int, int, double) -> c10::intrusive_ptr<c10d::Backend> {
+    fail(ErrorCode::kEnvironment, why_no_nccl());
+  };
   return link;
 }
 

@@ -82,6 +82,10 @@ at::Tensor find_parameter(const torch::nn::Module& module, const std::string& na
   return holder_of(module, name)->named_parameters(/*recurse=*/false)[name.substr(name.rfind('.') + 1)];
 }
 
+namespace {
+
+/// Takes the parameter out of the module's list (parameters() no longer shows it) while the layer goes on using it: it becomes a leaf with
+/// values of its own. Returns it.
 at::Tensor hide_parameter(torch::nn::Module& module, const std::string& name) {
   const std::shared_ptr<torch::nn::Module> holder = holder_of(module, name);
   Parameters& parameters = Access::of(*holder);
@@ -92,8 +96,6 @@ at::Tensor hide_parameter(torch::nn::Module& module, const std::string& name) {
   tensor.set_data(tensor.detach().clone());
   return tensor;
 }
-
-namespace {
 
 PacketKey key_of(const TiedWeight& weight, int64_t number, PacketKey::Kind kind) { return {kind, weight.owner, weight.user, number}; }
 

@@ -56,9 +56,6 @@ class PacketMail {
 
 /// By its dotted name. Error(kBadInput) where there is none.
 at::Tensor find_parameter(const torch::nn::Module& module, const std::string& name);
-/// Takes the parameter out of the module's list (parameters() no longer shows it), while the layer goes on using it: it becomes a leaf with
-/// values of its own. Returns it.
-at::Tensor hide_parameter(torch::nn::Module& module, const std::string& name);
 
 // Weights that layers of several stages use (an embedding and the output layer). One lives, and is trained, in the first of these stages;
 // the others get its value before each step and hand their gradients back after it, once each, so that optimizers, sharding and clipping

@@ -61,12 +61,18 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> connect(c10::intrusive_ptr<c10d::Stor
   return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size, std::move(options));
 }
 
+std::string mismatch_with(const char* until_then) {
+  return name_settings(
+      concat("the Gloo inside LibTorch " TORCH_VERSION
+             " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild Cohort against this "
+             "LibTorch, or report the two versions; until then ",
+             until_then));
+}
+
 /// A world of one rank runs each collective that Cohort uses: enough to cross every virtual table and structure that the declarations
 /// describe.
 void self_test() {
-  const std::string line = name_settings("the Gloo inside LibTorch " TORCH_VERSION
-                                         " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild "
-                                         "Cohort against this LibTorch, or report the two versions; until then train with --workers 1");
+  const std::string line = mismatch_with("train with --workers 1");
   const CrashGuard guard(line.c_str());
   auto group = connect(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 10);
   std::vector<at::Tensor> tensors{at::full({8}, 3.0f, at::kFloat)};
@@ -298,10 +304,7 @@ void GlooMessage::wait_for_gloo() {
 /// Two ranks of this process swap a message in all the ways in which Cohort does: a mismatch between Gloo's declarations and its code shows
 /// here.
 void self_test_of_messages() {
-  const std::string line =
-      name_settings("the Gloo inside LibTorch " TORCH_VERSION
-                    " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild "
-                    "Cohort against this LibTorch, or report the two versions; until then train on one host with --backend shm");
+  const std::string line = mismatch_with("train on one host with --backend shm");
   make_gloo(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 20);  // Its own test comes first: guards do not nest.
   const CrashGuard guard(line.c_str());
   const auto store = c10::make_intrusive<c10d::HashStore>();

@@ -49,26 +49,19 @@ std::optional<ucred> credentials(int socket) {
   return peer;
 }
 
-}  // namespace
-
-socklen_t fill_local_address(sockaddr_un& address, const std::string& name) {
-  address = {};
-  address.sun_family = AF_UNIX;
-  const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
-  std::memcpy(address.sun_path + 1, name.data(), length);
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-}
-
+/// Whether the process at the other end of a UNIX socket runs under this user.
 bool is_same_user(int socket) {
   const std::optional<ucred> peer = credentials(socket);
   return peer && peer->uid == ::getuid();
 }
 
+/// The id of the process at the other end, "?" where it is not known.
 std::string process_at(int socket) {
   const std::optional<ucred> peer = credentials(socket);
   return peer ? std::to_string(peer->pid) : "?";
 }
 
+/// No connect, send or receive of this socket takes longer.
 void limit_waits(int socket, double seconds) {
   const double limit = std::max(seconds, 1e-3);  // 0 would be for ever.
   timeval time{};
@@ -78,6 +71,7 @@ void limit_waits(int socket, double seconds) {
   ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
 }
 
+/// A message of one byte carries the descriptor (SCM_RIGHTS).
 bool send_descriptor(int socket, int fd) {
   Parcel parcel;
   cmsghdr* const header = CMSG_FIRSTHDR(&parcel.message);
@@ -88,6 +82,7 @@ bool send_descriptor(int socket, int fd) {
   return ::sendmsg(socket, &parcel.message, MSG_NOSIGNAL) == 1;
 }
 
+/// -1 where none came.
 int receive_descriptor(int socket) {
   Parcel parcel;
   if (::recvmsg(socket, &parcel.message, MSG_CMSG_CLOEXEC) != 1) return -1;
@@ -96,6 +91,16 @@ int receive_descriptor(int socket) {
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
   return fd;
+}
+
+}  // namespace
+
+socklen_t fill_local_address(sockaddr_un& address, const std::string& name) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
 }
 
 DescriptorServer::DescriptorServer(const std::string& name) : listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -15,17 +15,6 @@ namespace cohort {
 
 /// Abstract address: a zero byte, then the name. Returns the address' length.
 socklen_t fill_local_address(sockaddr_un& address, const std::string& name);
-/// Whether the process at the other end of a UNIX socket is this user's.
-bool is_same_user(int socket);
-/// The id of the process at the other end, as text; "?" where it is not known.
-std::string process_at(int socket);
-/// No connect, send or receive of this socket takes longer.
-void limit_waits(int socket, double seconds);
-/// One message of one byte carries the descriptor (SCM_RIGHTS).
-bool send_descriptor(int socket, int fd);
-/// -1 when none came.
-int receive_descriptor(int socket);
-
 /// Hands `fd` to `num_receivers` processes. The address is free from construction on, so that receivers may be told of it.
 class DescriptorServer {
  public:

@@ -138,14 +138,6 @@ std::vector<CallRecord> Recorder::last(size_t most) const {
   return records;
 }
 
-Json Recorder::json(size_t most) const {
-  Json calls = Json::array();
-  for (const CallRecord& record : last(most)) calls.push_back(to_json(record));
-  Json json;
-  json["calls"] = std::move(calls);
-  return json;
-}
-
 std::string Recorder::text(size_t most) const {
   std::string text;
   for (const CallRecord& record : last(most)) text += describe(record) + "\n";

@@ -47,8 +47,6 @@ class Recorder {
 
   /// The last `most` calls, oldest first.
   std::vector<CallRecord> last(size_t most = kCapacity) const;
-  /// {"calls": [...]}: the form in which ranks exchange their rings.
-  Json json(size_t most = kCapacity) const;
   /// A line a call.
   std::string text(size_t most = kCapacity) const;
 

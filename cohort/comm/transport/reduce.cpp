@@ -186,47 +186,34 @@ void reduce_with(const Arrays& of, Operation operation) {
 // --- Which loop for which type. ---
 
 template <typename T>
-void reduce_real(const Arrays& of, Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kAverage:
-      return reduce_with<T>(of, Add{}, AddAndDivide{static_cast<int>(of.num_arrays)});
-    case Reduction::kProduct:
-      return reduce_with<T>(of, Multiply{});
-    case Reduction::kMin:
-      return reduce_with<T>(of, Smaller{});
-    case Reduction::kMax:
-      return reduce_with<T>(of, Larger{});
-    default:
-      return reduce_with<T>(of, Add{});
-  }
-}
-
+constexpr bool is_complex = std::is_same_v<T, Complex<float>> || std::is_same_v<T, Complex<double>>;
+/// Whole numbers are added and multiplied as unsigned ones, which wrap around to the same bits.
+template <typename T, bool = std::is_integral_v<T>>
+struct WrappingOf {
+  using Type = T;
+};
 template <typename T>
-void reduce_complex(const Arrays& of, Reduction reduction) {
-  if (reduction == Reduction::kAverage) return reduce_with<T>(of, Add{}, AddAndDivide{static_cast<int>(of.num_arrays)});
-  if (reduction == Reduction::kProduct) return reduce_with<T>(of, Multiply{});
-  reduce_with<T>(of, Add{});
-}
+struct WrappingOf<T, true> {
+  using Type = std::make_unsigned_t<T>;
+};
 
+/// check_reduction() has refused what `T` does not have.
 template <typename T>
-void reduce_whole(const Arrays& of, Reduction reduction) {
-  using Bits = std::make_unsigned_t<T>;  // Signed and unsigned wrap to the same bits.
-  switch (reduction) {
-    case Reduction::kProduct:
-      return reduce_with<Bits>(of, Multiply{});
-    case Reduction::kMin:
-      return reduce_with<T>(of, Smaller{});
-    case Reduction::kMax:
-      return reduce_with<T>(of, Larger{});
-    case Reduction::kBitAnd:
-      return reduce_with<Bits>(of, BitAnd{});
-    case Reduction::kBitOr:
-      return reduce_with<Bits>(of, BitOr{});
-    case Reduction::kBitXor:
-      return reduce_with<Bits>(of, BitXor{});
-    default:
-      return reduce_with<Bits>(of, Add{});
+void reduce_as(const Arrays& of, Reduction reduction) {
+  using Wrapping = typename WrappingOf<T>::Type;
+  if (reduction == Reduction::kProduct) return reduce_with<Wrapping>(of, Multiply{});
+  if constexpr (std::is_integral_v<T>) {
+    if (reduction == Reduction::kBitAnd) return reduce_with<Wrapping>(of, BitAnd{});
+    if (reduction == Reduction::kBitOr) return reduce_with<Wrapping>(of, BitOr{});
+    if (reduction == Reduction::kBitXor) return reduce_with<Wrapping>(of, BitXor{});
+  } else {
+    if (reduction == Reduction::kAverage) return reduce_with<T>(of, Add{}, AddAndDivide{static_cast<int>(of.num_arrays)});
   }
+  if constexpr (!is_complex<T>) {
+    if (reduction == Reduction::kMin) return reduce_with<T>(of, Smaller{});
+    if (reduction == Reduction::kMax) return reduce_with<T>(of, Larger{});
+  }
+  reduce_with<Wrapping>(of, Add{});
 }
 
 void reduce_bool(const Arrays& of, Reduction reduction) {
@@ -238,33 +225,33 @@ void reduce_bool(const Arrays& of, Reduction reduction) {
 void reduce_any(const Arrays& of, at::ScalarType type, Reduction reduction) {
   switch (type) {
     case at::kFloat:
-      return reduce_real<float>(of, reduction);
+      return reduce_as<float>(of, reduction);
     case at::kDouble:
-      return reduce_real<double>(of, reduction);
+      return reduce_as<double>(of, reduction);
     case at::kHalf:
-      return reduce_real<Half>(of, reduction);
+      return reduce_as<Half>(of, reduction);
     case at::kBFloat16:
-      return reduce_real<BFloat16>(of, reduction);
+      return reduce_as<BFloat16>(of, reduction);
     case at::kComplexFloat:
-      return reduce_complex<Complex<float>>(of, reduction);
+      return reduce_as<Complex<float>>(of, reduction);
     case at::kComplexDouble:
-      return reduce_complex<Complex<double>>(of, reduction);
+      return reduce_as<Complex<double>>(of, reduction);
     case at::kChar:
-      return reduce_whole<int8_t>(of, reduction);
+      return reduce_as<int8_t>(of, reduction);
     case at::kByte:
-      return reduce_whole<uint8_t>(of, reduction);
+      return reduce_as<uint8_t>(of, reduction);
     case at::kShort:
-      return reduce_whole<int16_t>(of, reduction);
+      return reduce_as<int16_t>(of, reduction);
     case at::kUInt16:
-      return reduce_whole<uint16_t>(of, reduction);
+      return reduce_as<uint16_t>(of, reduction);
     case at::kInt:
-      return reduce_whole<int32_t>(of, reduction);
+      return reduce_as<int32_t>(of, reduction);
     case at::kUInt32:
-      return reduce_whole<uint32_t>(of, reduction);
+      return reduce_as<uint32_t>(of, reduction);
     case at::kLong:
-      return reduce_whole<int64_t>(of, reduction);
+      return reduce_as<int64_t>(of, reduction);
     case at::kUInt64:
-      return reduce_whole<uint64_t>(of, reduction);
+      return reduce_as<uint64_t>(of, reduction);
     default:
       return reduce_bool(of, reduction);
   }
