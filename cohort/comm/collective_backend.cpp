@@ -11,7 +11,7 @@ namespace {
 
 using c10d::OpType;
 
-/// The exception that callers see: the transport's text and what the ranks found out together.
+/// Combines the transport's text with what the ranks found out together.
 std::exception_ptr explain_failure(const HangReporter& reporter, int rank, int size, const Recorder& recorder, const std::string& call,
                                    const CallRecord* message, const std::exception_ptr& error) {
   ErrorCode code = ErrorCode::kEnvironment;
@@ -26,14 +26,14 @@ std::exception_ptr explain_failure(const HangReporter& reporter, int rank, int s
   } catch (...) {
   }
   if (message && code == ErrorCode::kFailed) {
-    // The sender has got rid of its message and knows nothing of this; nobody is waited for.
+    // The sender has completed its message and does not take part; nobody is waited for.
     const std::string calls = reporter.leave(recorder, call, text);
     return std::make_exception_ptr(Error(code, concat("the ", call, " failed on rank ", rank, " of ", size, ": ", text,
                                                       "; give both ends tensors of the same size and type; ", calls)));
   }
   const bool mismatch = code == ErrorCode::kFailed;
   const std::string verdict = reporter.explain(recorder, call, text, mismatch, message);
-  // A mismatch reads the same on all ranks.
+  // A mismatch has the same text on all ranks.
   if (mismatch) return std::make_exception_ptr(Error(code, text + "; " + verdict));
   return std::make_exception_ptr(Error(code, concat("the ", call, " failed on rank ", rank, " of ", size, ": ", verdict, " [", text, "]")));
 }
@@ -85,7 +85,7 @@ CollectiveBackend::~CollectiveBackend() { lane_->close(); }
 c10::intrusive_ptr<CollectiveWork> CollectiveBackend::make_work(OpType type, const char* title, Tensors result,
                                                                 std::chrono::milliseconds timeout) {
   if (timeout <= kNoTimeout) timeout = wait_timeout_;
-  // The transport ends a call itself in time; a wait with a shorter limit has to poll.
+  // The transport enforces its own time-out; a wait with a shorter limit has to poll.
   if (timeout >= std::chrono::duration<double>(timeout_seconds_)) timeout = kNoTimeout;
   return c10::make_intrusive<CollectiveWork>(lane_, getRank(), type, title, std::move(result), timeout);
 }
@@ -106,7 +106,7 @@ void CollectiveBackend::check_root(const char* operation, int64_t root) const {
   if (root < 0 || root >= getSize()) fail(ErrorCode::kBadInput, operation, ": there is no rank ", root, " in a group of ", getSize());
 }
 
-/// One list with a tensor for each rank, all of them like `like`.
+/// Requires one list with a tensor for each rank, all like `like`.
 void CollectiveBackend::check_list(const char* operation, const char* what, const TensorLists& lists, const at::Tensor& like) const {
   if (lists.size() != 1) fail(ErrorCode::kBadInput, operation, ": one list of ", what, " tensors is wanted, not ", lists.size());
   if (lists[0].size() != static_cast<size_t>(getSize()))
@@ -236,7 +236,6 @@ c10::intrusive_ptr<c10d::Backend::Options> CollectiveBackend::getBackendOptions(
   return c10::make_intrusive<c10d::Backend::Options>(name_, std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds_ * 1e3)));
 }
 
-// Operations that move data and add nothing.
 
 CollectiveBackend::WorkPointer CollectiveBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   at::Tensor& tensor = only_tensor("broadcast", "input", tensors);

@@ -33,18 +33,18 @@ struct Group::State {
   double timeout_seconds = 60;
   c10::intrusive_ptr<c10d::Store> store;
   Peers peers;
-  std::vector<int> world_ranks;                   // This group's in the job.
-  ShmTransport* shm = nullptr;                    // Of the backend, where all ranks share memory.
-  c10::intrusive_ptr<CollectiveBackend> backend;  // Of one rank: made when asked for.
-  std::shared_ptr<const DeviceLink> link;         // With `device`.
-  std::shared_ptr<DeviceExchange> device;         // Null: host memory alone.
+  std::vector<int> world_ranks;                   // Job ranks of this group.
+  ShmTransport* shm = nullptr;                    // The backend's transport where all ranks share memory.
+  c10::intrusive_ptr<CollectiveBackend> backend;  // For one rank: made on demand.
+  std::shared_ptr<const DeviceLink> link;         // Set with `device`.
+  std::shared_ptr<DeviceExchange> device;         // Null: host memory only.
   c10::intrusive_ptr<c10d::ProcessGroup> process_group;
-  std::map<std::string, int> num_splits;  // By who and what.
+  std::map<std::string, int> num_splits;  // By ranks and name.
   std::atomic<int> num_numbered{0};
-  std::mutex mutex;  // Of the three above.
+  std::mutex mutex;  // Guards the three above.
 
   void make_device();
-  /// Of what lies on the device that is exchanged; null for host memory.
+  /// For tensors on the exchanged device; null for host memory.
   DeviceExchange* device_of(const at::Tensor& tensor) const { return device && tensor.device() == link->device ? device.get() : nullptr; }
 };
 
@@ -200,13 +200,13 @@ Group Group::split(const std::vector<int>& ranks, const std::string& what) const
     fail(ErrorCode::kBadInput, "group ", what, ": ranks are named once each and lie in 0 to ", size() - 1);
   const auto mine = std::find(ranks.begin(), ranks.end(), rank());
   if (mine == ranks.end())
-    fail(ErrorCode::kBadInput, "group ", what, ": rank ", rank(), " is none of its ranks, so it does not split it off");
+    fail(ErrorCode::kBadInput, "group ", what, ": rank ", rank(), " is not one of its ranks and must not call split()");
   if (ranks.size() == 1) return Group();
   std::string prefix = concat("split/", what);
   for (const int each : ranks) prefix += concat("/", each);
   auto state = std::make_shared<State>();
   {
-    // Numbered, so that the same ranks may split twice: each of them has done so equally often.
+    // Numbered, so that the same ranks may split again: each has done so equally often.
     const std::lock_guard<std::mutex> lock(state_->mutex);
     prefix += concat("/number ", state_->num_splits[prefix]++);
   }

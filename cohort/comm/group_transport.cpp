@@ -20,7 +20,7 @@ c10::intrusive_ptr<c10d::Store> part_of(const TransportRequest& request, const s
   return c10::make_intrusive<c10d::PrefixStore>(prefix, request.store);
 }
 
-/// Hosts by the first rank on each.
+/// Hosts are identified by the first rank on each.
 HostMap hosts_of(const Peers& peers) {
   std::vector<int> host_of_rank;
   for (int rank = 0; rank < peers.size(); ++rank) host_of_rank.push_back(peers.on_machine_of(rank).front());
@@ -34,14 +34,14 @@ std::unique_ptr<ShmTransport> make_shm(const TransportRequest& request, const Pe
   return std::make_unique<ShmTransport>(std::move(arena), peers.pids(), timeout_seconds, ShmTuning{}, request.group);
 }
 
-/// Gloo writes to the socket of a rank that has died without asking for an error instead of SIGPIPE, which would end this process without
-/// a word. A program that has a handler of its own keeps it.
+/// Gloo writes to the socket of a rank that has died without asking for an error instead of SIGPIPE, which would end this process without a
+/// message. A program's own handler stays.
 void survive_broken_pipes() {
   struct sigaction current{};
   if (::sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
 }
 
-/// These ranks of the group over Gloo, or MPI where that is asked for.
+/// Connects these ranks of the group over Gloo or, where requested, MPI.
 std::unique_ptr<NetworkTransport> make_network(const TransportRequest& request, const std::vector<int>& ranks, const std::string& prefix,
                                                const std::string& address) {
   const int rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), request.rank) - ranks.begin());
@@ -63,7 +63,7 @@ std::unique_ptr<Transport> make_composite(const TransportRequest& request) {
   CompositeTransport::Parts parts;
   if (mine.size() > 1) {
     const std::string prefix = concat("inside/", host);
-    // Longer than the network's, so that a leader can tell its host which other host it waits for.
+    // Longer than the network's, so that a leader can tell its host which other host is missing.
     parts.inside = make_shm(request, request.peers.subset(mine), hosts.place_of(request.rank), prefix, request.timeout_seconds * 1.5 + 1);
     if (!parts.inside) parts.inside = make_network(request, mine, prefix + "/network", "127.0.0.1");
   }

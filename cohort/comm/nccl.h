@@ -1,5 +1,5 @@
 #pragma once
-// NCCL's collectives on GPUs, where the LibTorch that Cohort is built against has them. nccl.cpp is the one file with CUDA's names in it.
+// NCCL's collectives on GPUs, where LibTorch was built with them. nccl.cpp is the only file with names of CUDA.
 
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
@@ -13,7 +13,7 @@
 
 namespace cohort {
 
-/// "" where this build has NCCL; else why not, and what to do instead. Touches no GPU, so that ranks may still be forked.
+/// "" where this build has NCCL, else the reason and what to do instead. Touches no GPU, so that ranks may still be forked.
 std::string why_no_nccl();
 
 /// For GroupOptions: tensors on `device` over NCCL, each rank with a GPU of its own; where that cannot be, the link says why. NCCL connects

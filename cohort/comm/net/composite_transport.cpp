@@ -208,7 +208,7 @@ void CompositeTransport::finish(Call& call) {
     case Op::kReduceScatter:
       return reduce_scatter(call);
     case Op::kAllGather:
-      return all_gather(call.output, call.input, piece_bytes(call));
+      return all_gather(call.output, call.input, rank_bytes(call));
     case Op::kBroadcast:
       return broadcast(call);
     case Op::kGather:
@@ -246,12 +246,12 @@ void CompositeTransport::all_reduce(const Call& call) {
     between.input = call.output;
     parts_.between->run(between);
   });
-  run_inside(inside_call(Op::kBroadcast, piece_bytes(call), call.output, call.output));
+  run_inside(inside_call(Op::kBroadcast, rank_bytes(call), call.output, call.output));
 }
 
 void CompositeTransport::reduce(const Call& call) {
   check_reduction(call.reduction, call.type);
-  const size_t bytes = piece_bytes(call);
+  const size_t bytes = rank_bytes(call);
   const int root_host = hosts_.host_of(call.root);
   const auto own = scratch(rank() == call.root || !is_leader() ? 0 : bytes);  // The output of others than the root is not ours to write.
   void* data = rank() == call.root ? call.output : own.get();
@@ -269,7 +269,7 @@ void CompositeTransport::reduce(const Call& call) {
 
 void CompositeTransport::reduce_scatter(const Call& call) {
   check_reduction(call.reduction, call.type);
-  const size_t bytes = piece_bytes(call), block_bytes = num_inside() * bytes;
+  const size_t bytes = rank_bytes(call), block_bytes = num_inside() * bytes;
   const auto sum = scratch(is_leader() ? bytes * static_cast<size_t>(size()) : 0);
   const auto blocks = scratch(is_leader() ? block_bytes * static_cast<size_t>(hosts_.num_hosts()) : 0);
   reduce_inside(call, call.count * static_cast<size_t>(size()), sum.get());
@@ -298,7 +298,7 @@ void CompositeTransport::reduce_scatter(const Call& call) {
 }
 
 void CompositeTransport::broadcast(const Call& call) {
-  const size_t bytes = piece_bytes(call);
+  const size_t bytes = rank_bytes(call);
   const int root_host = hosts_.host_of(call.root);
   if (host_ == root_host) run_inside(inside_call(Op::kBroadcast, bytes, call.input, call.output, hosts_.place_of(call.root)));
   on_leaders([&] {
@@ -311,7 +311,7 @@ void CompositeTransport::broadcast(const Call& call) {
 }
 
 void CompositeTransport::gather(const Call& call) {
-  const size_t bytes = piece_bytes(call), all_bytes = bytes * static_cast<size_t>(size());
+  const size_t bytes = rank_bytes(call), all_bytes = bytes * static_cast<size_t>(size());
   const int root_host = hosts_.host_of(call.root);
   const auto block = scratch(is_leader() ? num_inside() * bytes : 0);
   const bool is_root_leader = is_leader() && host_ == root_host;
@@ -338,7 +338,7 @@ void CompositeTransport::gather(const Call& call) {
 }
 
 void CompositeTransport::scatter(const Call& call) {
-  const size_t bytes = piece_bytes(call), all_bytes = bytes * static_cast<size_t>(size());
+  const size_t bytes = rank_bytes(call), all_bytes = bytes * static_cast<size_t>(size());
   const int root_host = hosts_.host_of(call.root);
   const bool is_root_leader = is_leader() && host_ == root_host;
   const auto own = scratch(is_root_leader && rank() != call.root ? all_bytes : 0);
@@ -364,7 +364,7 @@ void CompositeTransport::scatter(const Call& call) {
 
 // --- Messages ----------------------------------------------------------------------------------------------------------------------------
 
-bool CompositeTransport::is_near(int peer) const {
+bool CompositeTransport::is_on_this_host(int peer) const {
   if (peer < 0 || peer >= size() || peer == rank())
     fail(ErrorCode::kBadInput, "point-to-point message between rank ", rank(), " and ",
          peer == -1 ? std::string("any rank") : concat("rank ", peer), " in ", group_, " of ", size(), " ranks over ", name_,
@@ -376,14 +376,14 @@ bool CompositeTransport::is_near(int peer) const {
 }
 
 std::shared_ptr<Message> CompositeTransport::send(const void* data, size_t bytes, int peer, int tag) {
-  if (!is_near(peer)) return parts_.all->send(data, bytes, peer, tag);
+  if (!is_on_this_host(peer)) return parts_.all->send(data, bytes, peer, tag);
   const std::vector<int>& here = hosts_.ranks_of(host_);
   return with_ranks(here,
                     [&] { return std::make_shared<InsideMessage>(parts_.inside->send(data, bytes, hosts_.place_of(peer), tag), here); });
 }
 
 std::shared_ptr<Message> CompositeTransport::receive(void* data, size_t bytes, int peer, int tag) {
-  if (!is_near(peer)) return parts_.all->receive(data, bytes, peer, tag);
+  if (!is_on_this_host(peer)) return parts_.all->receive(data, bytes, peer, tag);
   const std::vector<int>& here = hosts_.ranks_of(host_);
   return with_ranks(here,
                     [&] { return std::make_shared<InsideMessage>(parts_.inside->receive(data, bytes, hosts_.place_of(peer), tag), here); });

@@ -52,9 +52,9 @@ class CompositeTransport final : public Transport {
   /// From any rank (-1): refused, since the message may come by either way.
   std::shared_ptr<Message> send(const void* data, size_t bytes, int peer, int tag) override;
   std::shared_ptr<Message> receive(void* data, size_t bytes, int peer, int tag) override;
-  void hang_up() override {
-    if (parts_.between) parts_.between->hang_up();
-    if (parts_.all) parts_.all->hang_up();
+  void close_connections() override {
+    if (parts_.between) parts_.between->close_connections();
+    if (parts_.all) parts_.all->close_connections();
   }
   at::Tensor allocate(int64_t num_elements, at::TensorOptions options) override { return parts_.inside->allocate(num_elements, options); }
 
@@ -81,7 +81,7 @@ class CompositeTransport final : public Transport {
   void gather(const Call& call);
   void scatter(const Call& call);
   void all_to_all(const Call& call, const CountMatrix& counts);
-  bool is_near(int peer) const;
+  bool is_on_this_host(int peer) const;
 
   HostMap hosts_;
   int host_, place_;

@@ -234,7 +234,7 @@ class GlooTransport final : public NetworkTransport {
 
   const char* name() const override { return "gloo"; }
   /// LibTorch keeps the type information of its copy of Gloo to itself, so that this object looks like a stranger here.
-  [[gnu::no_sanitize("vptr")]] void hang_up() override { context_.closeConnections(); }
+  [[gnu::no_sanitize("vptr")]] void close_connections() override { context_.closeConnections(); }
   WaitLimit& limit() const { return limit_; }
 
  protected:

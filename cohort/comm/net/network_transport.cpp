@@ -60,7 +60,7 @@ void reduce_own_slice(NetworkTransport& network, const Call& call, const Slices&
 /// Reduces `arrays`, the whole inputs of all ranks in rank order, into the output.
 void reduce_gathered(const Call& call, const std::byte* arrays, int size) {
   std::vector<const std::byte*> addends;
-  for (int peer = 0; peer < size; ++peer) addends.push_back(arrays + piece_bytes(call) * static_cast<size_t>(peer));
+  for (int peer = 0; peer < size; ++peer) addends.push_back(arrays + rank_bytes(call) * static_cast<size_t>(peer));
   std::byte* output = static_cast<std::byte*>(call.output);
   reduce_arrays(&output, 1, addends.data(), addends.size(), call.count, call.type, call.reduction);
 }
@@ -219,7 +219,7 @@ void NetworkTransport::run(const Call& call) {
 }
 
 void NetworkTransport::all_gather(const Call& call) {
-  const size_t bytes = piece_bytes(call);
+  const size_t bytes = rank_bytes(call);
   if (call.input != call.output || rank() == 0) return all_gather(call.output, call.input, bytes);
   // At the beginning of the output rank 0's piece would come over it before it has left.
   std::byte* const mine = static_cast<std::byte*>(call.output) + index(rank()) * bytes;
@@ -228,7 +228,7 @@ void NetworkTransport::all_gather(const Call& call) {
 }
 
 void NetworkTransport::broadcast(const Call& call) {
-  const size_t bytes = piece_bytes(call);
+  const size_t bytes = rank_bytes(call);
   if (rank() == call.root && call.output) copy_bytes(call.output, call.input, bytes);
   // The root's data is only read.
   std::byte* data = static_cast<std::byte*>(rank() == call.root ? const_cast<void*>(call.input) : call.output);
@@ -302,7 +302,7 @@ void NetworkTransport::all_to_all(const Call& call) {
 }
 
 void NetworkTransport::gather(const Call& call) {
-  const size_t bytes = piece_bytes(call);
+  const size_t bytes = rank_bytes(call);
   if (rank() != call.root) return exchange({{call.root, call.input, bytes}}, {});
   std::byte* output = static_cast<std::byte*>(call.output);
   std::vector<Incoming> incoming;
@@ -313,7 +313,7 @@ void NetworkTransport::gather(const Call& call) {
 }
 
 void NetworkTransport::scatter(const Call& call) {
-  const size_t bytes = piece_bytes(call);
+  const size_t bytes = rank_bytes(call);
   if (rank() != call.root) return exchange({}, {{call.root, call.output, bytes}});
   const std::byte* input = static_cast<const std::byte*>(call.input);
   std::vector<Outgoing> outgoing;

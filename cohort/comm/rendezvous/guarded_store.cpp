@@ -122,16 +122,16 @@ constexpr const char *kRefusal = "cohort/refusal", *kHeard = "cohort/refusal/hea
 
 }  // namespace
 
-PatientStore::PatientStore(c10::intrusive_ptr<c10d::Store> store, bool heeds_stop) : store_(std::move(store)), heeds_stop_(heeds_stop) {}
+PollingStore::PollingStore(c10::intrusive_ptr<c10d::Store> store, bool heeds_stop) : store_(std::move(store)), heeds_stop_(heeds_stop) {}
 
-c10::intrusive_ptr<c10d::Store> PatientStore::clone() { return c10::make_intrusive<PatientStore>(store_->clone(), heeds_stop_); }
+c10::intrusive_ptr<c10d::Store> PollingStore::clone() { return c10::make_intrusive<PollingStore>(store_->clone(), heeds_stop_); }
 
-std::vector<uint8_t> PatientStore::get(const std::string& key) {
+std::vector<uint8_t> PollingStore::get(const std::string& key) {
   wait({key});
   return store_->get(key);
 }
 
-void PatientStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
+void PollingStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   AwakeTimer timer;
   StopWatch stop;
   double next_look = 0;
@@ -151,7 +151,7 @@ void StopWatch::check() {
   if (steady_seconds() - since_ > kMomentAfterStop) throw Error(ErrorCode::kInterrupted, kStoppedBeforeFirstStep);
 }
 
-void leave_refusal(c10d::Store& store, ErrorCode code, const std::string& text) {
+void post_startup_failure(c10d::Store& store, ErrorCode code, const std::string& text) {
   if (!store.check({kRefusal})) {
     const std::string entry = concat(static_cast<int>(code), " ", text);
     store.set(kRefusal, std::vector<uint8_t>(entry.begin(), entry.end()));
@@ -159,7 +159,7 @@ void leave_refusal(c10d::Store& store, ErrorCode code, const std::string& text) 
   store.add(kHeard, 1);
 }
 
-void check_refusal(c10d::Store& store) {
+void check_startup_failure(c10d::Store& store) {
   if (!store.check({kRefusal})) return;
   const std::vector<uint8_t> bytes = store.get(kRefusal);
   const std::string entry(bytes.begin(), bytes.end());
@@ -170,6 +170,6 @@ void check_refusal(c10d::Store& store) {
               entry.substr(std::min(space + 1, entry.size())));
 }
 
-int64_t num_heard_refusal(c10d::Store& store) { return store.add(kHeard, 0); }
+int64_t num_startup_failure_readers(c10d::Store& store) { return store.add(kHeard, 0); }
 
 }  // namespace cohort

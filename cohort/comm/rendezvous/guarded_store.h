@@ -63,12 +63,12 @@ void check_same_secret(c10d::Store& store, int rank, const std::string& secret, 
 //
 // Cost: an entry that is not there is asked for again after 1 to 20 ms.
 
-class PatientStore : public c10d::Store {
+class PollingStore : public c10d::Store {
  public:
   /// `heeds_stop`: a wait ends at stop_requested(). Of ranks that Cohort started the launcher sees to that.
-  PatientStore(c10::intrusive_ptr<c10d::Store> store, bool heeds_stop);
+  PollingStore(c10::intrusive_ptr<c10d::Store> store, bool heeds_stop);
   /// Called now and then while an entry is waited for; what it throws ends the wait.
-  void set_look(std::function<void()> look) { look_ = std::move(look); }
+  void set_poll(std::function<void()> look) { look_ = std::move(look); }
 
   c10::intrusive_ptr<c10d::Store> clone() override;
   using Store::set;
@@ -101,10 +101,10 @@ class StopWatch {
 };
 
 /// Says in `store` that a rank of the job does not come, and why; the first one counts.
-void leave_refusal(c10d::Store& store, ErrorCode code, const std::string& text);
+void post_startup_failure(c10d::Store& store, ErrorCode code, const std::string& text);
 /// Throws what a rank has left there, and counts this one as having heard it.
-void check_refusal(c10d::Store& store);
+void check_startup_failure(c10d::Store& store);
 /// How many ranks have left or heard it.
-int64_t num_heard_refusal(c10d::Store& store);
+int64_t num_startup_failure_readers(c10d::Store& store);
 
 }  // namespace cohort

@@ -27,13 +27,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// A message of one byte with room for one descriptor.
-struct Parcel {
+struct DescriptorMessage {
   char byte = 'C';
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   iovec data{&byte, 1};
   msghdr message{};
 
-  Parcel() {
+  DescriptorMessage() {
     message.msg_iov = &data;
     message.msg_iovlen = 1;
     message.msg_control = control;
@@ -73,7 +73,7 @@ void limit_waits(int socket, double seconds) {
 
 /// A message of one byte carries the descriptor (SCM_RIGHTS).
 bool send_descriptor(int socket, int fd) {
-  Parcel parcel;
+  DescriptorMessage parcel;
   cmsghdr* const header = CMSG_FIRSTHDR(&parcel.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
@@ -84,7 +84,7 @@ bool send_descriptor(int socket, int fd) {
 
 /// -1 where none came.
 int receive_descriptor(int socket) {
-  Parcel parcel;
+  DescriptorMessage parcel;
   if (::recvmsg(socket, &parcel.message, MSG_CMSG_CLOEXEC) != 1) return -1;
   const cmsghdr* const header = CMSG_FIRSTHDR(&parcel.message);
   if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) return -1;
@@ -154,7 +154,7 @@ struct Caller {
 };
 
 /// Reads what has come, without waiting. True when it is done with: the whole greeting is there (*rank), or it never will be (*rank = -1).
-bool hear(Caller& caller, int32_t* rank) {
+bool read_greeting(Caller& caller, int32_t* rank) {
   *rank = -1;
   const ssize_t got =
       ::recv(caller.socket.get(), caller.greeting + caller.num_bytes, sizeof caller.greeting - caller.num_bytes, MSG_DONTWAIT);
@@ -191,7 +191,7 @@ class Host {
       accept_callers();
       std::erase_if(callers_, [&](Caller& caller) {
         int32_t rank;
-        if (!hear(caller, &rank)) return turn_away_silent(caller);
+        if (!read_greeting(caller, &rank)) return reject_silent(caller);
         if (rank <= 0 || rank >= world_.size || came_[static_cast<size_t>(rank)] || !send_descriptor(caller.socket.get(), file_.get()))
           return true;
         came_[static_cast<size_t>(rank)] = true;
@@ -223,7 +223,7 @@ class Host {
     }
   }
 
-  bool turn_away_silent(const Caller& caller) {
+  bool reject_silent(const Caller& caller) {
     if (Clock::now() < caller.until) return false;
     log_warning(concat("the process ", process_at(caller.socket.get()), " connected to the rendezvous of job '", world_.job_id,
                        "' and does not say which rank it is; it is turned away"));

@@ -158,13 +158,13 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const World& world, double timeout_sec
     store->setTimeout(milliseconds_of(seconds_left()));
     // One store may serve several attempts of a torchrun job, each with its own keys. Hydra gives a job no name that all hosts know.
     const bool named_alike = world.launcher != "mpich";
-    auto of_job = c10::make_intrusive<PatientStore>(
+    auto of_job = c10::make_intrusive<PollingStore>(
         c10::make_intrusive<c10d::PrefixStore>("cohort/" + (named_alike ? world.job_id : world.launcher), store),
         /*heeds_stop=*/true);
     check_same_secret(*of_job, world.rank, token, place);
     auto sealed = c10::make_intrusive<SealedStore>(of_job, token);
     of_job->setTimeout(milliseconds_of(timeout_seconds));
-    of_job->set_look([store = sealed.get()] { check_refusal(*store); });  // Which lives as long as its part.
+    of_job->set_poll([store = sealed.get()] { check_startup_failure(*store); });  // Which lives as long as its part.
     return sealed;
   } catch (const Error&) {
     throw;
@@ -176,9 +176,9 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const World& world, double timeout_sec
 c10::intrusive_ptr<c10d::Store> file_store(int fd, int size, double timeout_seconds, bool heeds_stop) {
   // Opened anew for each access, as FileStore does with any path; only holders of the descriptor have this one.
   auto store =
-      c10::make_intrusive<PatientStore>(c10::make_intrusive<c10d::FileStore>("/proc/self/fd/" + std::to_string(fd), size), heeds_stop);
+      c10::make_intrusive<PollingStore>(c10::make_intrusive<c10d::FileStore>("/proc/self/fd/" + std::to_string(fd), size), heeds_stop);
   store->setTimeout(milliseconds_of(timeout_seconds));
-  store->set_look([here = store.get()] { check_refusal(*here); });
+  store->set_poll([here = store.get()] { check_startup_failure(*here); });
   return store;
 }
 
@@ -201,7 +201,7 @@ c10::intrusive_ptr<c10d::Store> local_store(const World& world, double timeout_s
     const bool is_new = !store;
     if (is_new) store = file_store(file, world.size, timeout_seconds, /*heeds_stop=*/true);
     if (is_new && begin) begin(*store);
-    if (!begin) check_refusal(*store);
+    if (!begin) check_startup_failure(*store);
   });
   return store ? store : file_store(fd, world.size, timeout_seconds, /*heeds_stop=*/true);
 }
@@ -287,7 +287,7 @@ c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_se
 void tell_refusal(const World& world, ErrorCode code, const std::string& text) noexcept try {
   // Of ranks that Cohort started the launcher ends the others.
   if (world.size == 1 || world.store_fd >= 0 || has_met.exchange(true) || code == ErrorCode::kInterrupted) return;
-  const auto leave = [&](c10d::Store& store) { leave_refusal(store, code, text); };
+  const auto leave = [&](c10d::Store& store) { post_startup_failure(store, code, text); };
   if (!meets_at_address(world)) {
     if (world.local_size != world.size) return;
     const auto store = local_store(world, kRefusalSeconds, leave);
@@ -297,7 +297,7 @@ void tell_refusal(const World& world, ErrorCode code, const std::string& text) n
   const auto store = tcp_store(world, kRefusalSeconds);
   leave(*store);
   StopWatch stop;
-  for (AwakeTimer timer; hosts_store(world) && timer.seconds() < kRefusalSeconds && num_heard_refusal(*store) < world.size; stop.check())
+  for (AwakeTimer timer; hosts_store(world) && timer.seconds() < kRefusalSeconds && num_startup_failure_readers(*store) < world.size; stop.check())
     std::this_thread::sleep_for(kBetweenTries);
 } catch (const std::exception&) {
   // They are not there, or do not want to hear it.

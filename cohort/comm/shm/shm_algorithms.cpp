@@ -80,14 +80,14 @@ bool overwrites_input(const Call& call, int rank, int size) {
   const auto* const output = static_cast<const std::byte*>(call.output);
   const size_t given = input_bytes(call, rank, size), taken = output_bytes(call, rank, size);
   if (given == 0 || taken == 0) return false;
-  const size_t own = static_cast<size_t>(rank) * piece_bytes(call);
+  const size_t own = static_cast<size_t>(rank) * rank_bytes(call);
   if ((call.op == Op::kAllGather || call.op == Op::kGather) && input == output + own) return false;
   if (call.op == Op::kScatter && output == input + own) return false;
   const std::less<const std::byte*> before;
   return before(input, output + taken) && before(output, input + given);
 }
 
-void check_piece_counts(const ShmJob& job) {
+void check_counts(const ShmJob& job) {
   for (int from = 0; from < job.size; ++from)
     for (int to = 0; to < job.size; ++to) {
       const uint64_t sent = job.counts[static_cast<size_t>(from)][to], expected = job.counts[static_cast<size_t>(to)][job.size + from];
@@ -113,7 +113,7 @@ void check_piece_counts(const ShmJob& job) {
 
 namespace {
 
-void reduce_piece(const ShmJob& job, size_t at) {
+void reduce_range(const ShmJob& job, size_t at) {
   constexpr int kFew = 16;
   const std::byte* few[kFew];
   std::vector<const std::byte*> many(job.size > kFew ? static_cast<size_t>(job.size) : 0);
@@ -128,11 +128,11 @@ void reduce_piece(const ShmJob& job, size_t at) {
 void all_read(const ShmJob& job) {
   if (job.op == Op::kBarrier) return;
   if (job.reduces_whole()) {
-    if (job.count > 0 && (job.op == Op::kAllReduce || job.is_root())) reduce_piece(job, 0);
+    if (job.count > 0 && (job.op == Op::kAllReduce || job.is_root())) reduce_range(job, 0);
     return;
   }
   if (job.op == Op::kReduceScatter) {
-    if (job.count > 0) reduce_piece(job, static_cast<size_t>(job.rank) * job.bytes());
+    if (job.count > 0) reduce_range(job, static_cast<size_t>(job.rank) * job.bytes());
     return;
   }
   // Each rank begins with its neighbour, so that not all read one rank's memory at a time.

@@ -44,7 +44,7 @@ void fill_job(ShmJob& job, const Call& call, int rank, int size);
 /// Whether the output lies over the input so that a result would overwrite what others still need.
 bool overwrites_input(const Call& call, int rank, int size);
 /// Throws Error(kFailed), the same on all ranks, where one rank sends another a number of elements that it does not expect.
-void check_piece_counts(const ShmJob& job);
+void check_counts(const ShmJob& job);
 
 // Steps that all ranks of a group take together inside a large call, and the tiles that go with them.
 //

@@ -82,7 +82,7 @@ class ShmBoard {
   ShmSlot& slot(int rank, uint64_t number) const { return reinterpret_cast<ShmSlot*>(of(rank) + slots_at_)[number % kNumSlots]; }
   ShmChannel& channel(int from, int to) const { return reinterpret_cast<ShmChannel*>(of(from) + channels_at_)[to]; }
   /// An uneven all-to-all: elements to each rank, then from each rank.
-  uint64_t* piece_counts(int rank, uint64_t number) const {
+  uint64_t* rank_counts(int rank, uint64_t number) const {
     return reinterpret_cast<uint64_t*>(of(rank) + counts_at_) + number % kNumSlots * 2 * static_cast<size_t>(size());
   }
   std::byte* ring(int rank) const { return of(rank) + ring_at_; }

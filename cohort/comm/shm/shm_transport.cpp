@@ -111,7 +111,7 @@ void ShmTransport::learn_completed() {
 }
 
 void ShmTransport::place_counts(const Call& call, uint64_t number) {
-  uint64_t* const counts = board_->piece_counts(rank(), number);
+  uint64_t* const counts = board_->rank_counts(rank(), number);
   const size_t num = static_cast<size_t>(size());
   if (call.send_counts.size() != num || call.receive_counts.size() != num)
     fail(ErrorCode::kBadInput, "all-to-all of ", num, " ranks with ", call.send_counts.size(), " counts to send and ",
@@ -253,8 +253,8 @@ void ShmTransport::read_slots(uint64_t number, bool* any_private, bool* any_shar
 void ShmTransport::move_data(const Call& call, uint64_t number) {
   fill_job(job_, call, rank(), size());
   if (call.op == Op::kAllToAll && !call.send_counts.empty()) {
-    for (int peer = 0; peer < size(); ++peer) job_.counts.push_back(board_->piece_counts(peer, number));
-    check_piece_counts(job_);
+    for (int peer = 0; peer < size(); ++peer) job_.counts.push_back(board_->rank_counts(peer, number));
+    check_counts(job_);
   }
   bool any_private = false, any_shared = false, any_copied = false;
   read_slots(number, &any_private, &any_shared);

@@ -61,13 +61,13 @@ bool are_all_detached(int pid) {
 
 }  // namespace
 
-Lifeline::Lifeline(int pid) : pid_(pid), pidfd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {
+ProcessWatch::ProcessWatch(int pid) : pid_(pid), pidfd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {
   memory_.reset(::open(proc(pid, "statm").c_str(), O_RDONLY | O_CLOEXEC));
   // A system that shows no pages of a process that lives, as this one does until now, must not be believed later.
   if (memory_ && read_memory(memory_.get()) != Memory::kAttached) memory_.reset();
 }
 
-bool Lifeline::is_cut() const {
+bool ProcessWatch::has_exited() const {
   if (memory_) {
     const Memory memory = read_memory(memory_.get());
     if (memory == Memory::kAttached) return false;
@@ -133,7 +133,7 @@ void publish(ShmFlag& flag, uint64_t value) {
 }
 
 ShmWaiter::ShmWaiter(const std::vector<int>& pids, double timeout_seconds) : timeout_(timeout_seconds) {
-  for (const int pid : pids) lifelines_.push_back(pid == ::getpid() ? nullptr : std::make_unique<Lifeline>(pid));
+  for (const int pid : pids) watches_.push_back(pid == ::getpid() ? nullptr : std::make_unique<ProcessWatch>(pid));
   const bool own_cores = static_cast<long>(pids.size()) <= ::sysconf(_SC_NPROCESSORS_ONLN);
   num_spins_ = own_cores ? kSpins : 0;
   yields_for_ = own_cores ? kYieldsOwn : std::chrono::microseconds(0);
@@ -145,18 +145,18 @@ void ShmWaiter::set_lost_flags(std::vector<ShmFlag*> flags, int self) {
 }
 
 bool ShmWaiter::has_ended(int peer) const {
-  const auto& lifeline = lifelines_[static_cast<size_t>(peer)];
-  return lifeline && lifeline->is_cut();
+  const auto& watch = watches_[static_cast<size_t>(peer)];
+  return watch && watch->has_exited();
 }
 
-void ShmWaiter::lose(int peer) const {
+void ShmWaiter::report_lost(int peer) const {
   if (!lost_.empty()) publish(*lost_[static_cast<size_t>(self_)], static_cast<uint64_t>(peer) + 1);
   throw std::runtime_error(concat("rank ", peer, " has ended"));
 }
 
 void ShmWaiter::check_lost() const {
   for (const ShmFlag* flag : lost_)
-    if (const uint64_t lost = flag->value.load(std::memory_order_acquire); lost != 0) lose(static_cast<int>(lost) - 1);
+    if (const uint64_t lost = flag->value.load(std::memory_order_acquire); lost != 0) report_lost(static_cast<int>(lost) - 1);
 }
 
 bool ShmWaiter::spin(const ShmFlag& flag, uint64_t value) const {
@@ -188,7 +188,7 @@ void ShmWaiter::wait_slowly(std::vector<Awaited> missing, uint64_t value) const 
       next_look = now + kBetweenLooks;
       for (const Awaited& awaited : missing)
         // A peer may publish and end: only what it had not published is missing.
-        if (has_ended(awaited.peer) && !come(awaited)) lose(awaited.peer);
+        if (has_ended(awaited.peer) && !come(awaited)) report_lost(awaited.peer);
       check_lost();
       if (waited.seconds(now) > timeout_.count())
         throw std::runtime_error(concat("rank ", missing.front().peer, " did not come within ", timeout_.count(), " s"));
@@ -204,7 +204,7 @@ void ShmWaiter::wait_until(const std::function<bool()>& done, const std::functio
   auto last_move = begin;
   AwakeTimer waited(begin);
   auto next_look = begin + kBetweenLooks;
-  const int size = static_cast<int>(lifelines_.size());
+  const int size = static_cast<int>(watches_.size());
   for (int round = 0;; ++round) {
     const uint64_t seen = flag ? flag->value.load(std::memory_order_seq_cst) : 0;
     if (done()) return;
@@ -223,7 +223,7 @@ void ShmWaiter::wait_until(const std::function<bool()>& done, const std::functio
       for (int other = 0; other < size; ++other)
         if (other != self && (peer < 0 || other == peer) && has_ended(other)) ++ended, last_ended = other;
       // What an ended peer had written may have come since.
-      if (ended == (peer < 0 ? size - 1 : 1) && ended > 0 && !done() && !moved()) lose(last_ended);
+      if (ended == (peer < 0 ? size - 1 : 1) && ended > 0 && !done() && !moved()) report_lost(last_ended);
       if (waited.seconds(now) > timeout_.count()) throw std::runtime_error(concat(what, " within ", timeout_.count(), " s"));
     }
     if (round < num_spins_ + kYieldsShared || Clock::now() - last_move < yields_for_) {

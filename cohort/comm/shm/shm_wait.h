@@ -28,13 +28,13 @@ namespace cohort {
 // (set_robust_list(2)) would tell as early, but need a thread in every rank that holds them, and say nothing to a group over a network.
 
 /// A line to one process. The process of that id at construction is meant, also when the id is given to another one later. Thread-safe.
-class Lifeline {
+class ProcessWatch {
  public:
-  explicit Lifeline(int pid);
+  explicit ProcessWatch(int pid);
 
   /// Whether no thread of the process can run its program any more. What any of them had written before is visible then. An exec does not
   /// end a process, nor does the end of its main thread alone.
-  bool is_cut() const;
+  bool has_exited() const;
 
  private:
   int pid_;
@@ -49,7 +49,7 @@ void publish(ShmFlag& flag, uint64_t value);
 /// A wait spins for some tens of microseconds (only where every rank can have a core of its own, and not while the one that it waits for
 /// was last seen on the same core), then yields for longer than another program's slice, then sleeps on a futex. Where ranks share cores it
 /// yields a few times and sleeps.
-/// After the spins it looks once in a millisecond whether a peer that it waits for has ended (Lifeline), so a dead peer is found at once
+/// After the spins it looks once in a millisecond whether a peer that it waits for has ended (ProcessWatch), so a dead peer is found at once
 /// and a stopped one by the time-out.
 class ShmWaiter {
  public:
@@ -64,7 +64,7 @@ class ShmWaiter {
   /// The same for `flag_of(rank)` of every rank but `self`: any of those still missing that has ended is an error at once.
   template <typename FlagOf>
   void wait_all(int self, uint64_t value, FlagOf flag_of) const {
-    const int size = static_cast<int>(lifelines_.size());
+    const int size = static_cast<int>(watches_.size());
     for (int peer = 0; peer < size; ++peer) {
       if (peer == self || spin(flag_of(peer), value)) continue;
       std::vector<Awaited> missing;
@@ -100,10 +100,10 @@ class ShmWaiter {
   bool spin(const ShmFlag& flag, uint64_t value) const;
   void wait_slowly(std::vector<Awaited> missing, uint64_t value) const;
   void check_lost() const;
-  [[noreturn]] void lose(int peer) const;
+  [[noreturn]] void report_lost(int peer) const;
   Idle run_idle() const { return idle_ ? idle_() : Idle::kNothing; }
 
-  std::vector<std::unique_ptr<Lifeline>> lifelines_;  // None to a rank of this process.
+  std::vector<std::unique_ptr<ProcessWatch>> watches_;  // None to a rank of this process.
   std::chrono::duration<double> timeout_;
   int num_spins_;
   std::chrono::microseconds yields_for_;  // Before it sleeps.

@@ -173,7 +173,7 @@ size_t sum_of(const std::vector<size_t>& counts) { return std::accumulate(counts
 bool is_uneven(const Call& call) { return call.op == Op::kAllToAll && !(call.send_counts.empty() && call.receive_counts.empty()); }
 
 size_t input_bytes(const Call& call, int rank, int size) {
-  const size_t piece = piece_bytes(call), all = piece * static_cast<size_t>(size);
+  const size_t piece = rank_bytes(call), all = piece * static_cast<size_t>(size);
   switch (call.op) {
     case Op::kAllReduce:
     case Op::kReduce:
@@ -195,7 +195,7 @@ size_t input_bytes(const Call& call, int rank, int size) {
 }
 
 size_t output_bytes(const Call& call, int rank, int size) {
-  const size_t piece = piece_bytes(call), all = piece * static_cast<size_t>(size);
+  const size_t piece = rank_bytes(call), all = piece * static_cast<size_t>(size);
   switch (call.op) {
     case Op::kAllReduce:
     case Op::kBroadcast:
@@ -251,7 +251,7 @@ void check_frames(const CallFrame* frames, int size, const char* group) {
 
 bool finish_from_frames(const CallFrame* frames, const Call& call, int rank, int size) {
   const bool one_has_all = call.op == Op::kScatter || call.op == Op::kReduceScatter || call.op == Op::kAllToAll;
-  const size_t piece = piece_bytes(call), most = one_has_all ? piece * static_cast<size_t>(size) : piece;
+  const size_t piece = rank_bytes(call), most = one_has_all ? piece * static_cast<size_t>(size) : piece;
   if (is_uneven(call) || most > CallFrame::kPayloadBytes) return false;
   if (call.op == Op::kAllReduce || call.op == Op::kReduce || call.op == Op::kReduceScatter) check_reduction(call.reduction, call.type);
   std::byte* output = static_cast<std::byte*>(call.output);

@@ -25,7 +25,7 @@ std::string describe_ranks(const std::vector<int>& ranks);
 /// (the path of a tensor), at its beginning; "..." stands for them. Allocates nothing.
 void copy_name(char* to, const char* name);
 
-inline size_t piece_bytes(const Call& call) { return call.count * c10::elementSize(call.type); }
+inline size_t rank_bytes(const Call& call) { return call.count * c10::elementSize(call.type); }
 /// Bytes that a rank with this call hands in and gets out; 0 where it does not take part (the input of others than the root of a scatter).
 size_t input_bytes(const Call& call, int rank, int size);
 size_t output_bytes(const Call& call, int rank, int size);

@@ -258,7 +258,7 @@ std::string judge(const FailureEvidence& evidence) {
   for (int peer = 0; peer < size; ++peer) {
     const auto& report = evidence.reports[peer];
     if (!report || peer == evidence.rank || !std::count(report->missing.begin(), report->missing.end(), evidence.rank)) continue;
-    if (report->text.find("closed its connection") != std::string::npos) continue;  // By this rank, after its own failure (hang_up()).
+    if (report->text.find("closed its connection") != std::string::npos) continue;  // By this rank, after its own failure (close_connections()).
     parts.push_back(
         concat(evidence.names[peer], " had given up its ", report->call, " waiting for rank ", evidence.rank, ", which came too late"));
   }

@@ -40,10 +40,10 @@ class Recorder {
   static constexpr size_t kCapacity = 256;
 
   Recorder();
-  /// Records that a call begins; the ticket is for end().
+  /// Records that a call begins; the record_id is for end().
   uint64_t start(const Call& call);
   uint64_t start_message(CallRecord::Kind kind, size_t bytes, int peer, int tag, const char* name);
-  void end(uint64_t ticket, bool failed = false);
+  void end(uint64_t record_id, bool failed = false);
 
   /// The last `most` calls, oldest first.
   std::vector<CallRecord> last(size_t most = kCapacity) const;
@@ -51,13 +51,13 @@ class Recorder {
   std::string text(size_t most = kCapacity) const;
 
  private:
-  /// Words, so that a reader that meets a writer sees old or new ones and never a data race; `ticket` tells whether it did.
+  /// Words, so that a reader that meets a writer sees old or new ones and never a data race; `record_id` tells whether it did.
   struct alignas(128) Slot {
-    std::atomic<uint64_t> ticket{0}, start_ticks{0}, end_ticks{0}, kind{0}, root_and_tag{0}, count{0}, sequence{0};
+    std::atomic<uint64_t> record_id{0}, start_ticks{0}, end_ticks{0}, kind{0}, root_and_tag{0}, count{0}, sequence{0};
     std::array<std::atomic<uint64_t>, sizeof Signature::name / 8> name{};
   };
   uint64_t begin(uint64_t kind, int root, int tag, uint64_t count, uint64_t sequence, const char* name);
-  bool read(uint64_t ticket, CallRecord* record) const;
+  bool read(uint64_t record_id, CallRecord* record) const;
 
   std::unique_ptr<std::array<Slot, kCapacity>> slots_;
   std::atomic<uint64_t> num_started_{0};

@@ -94,7 +94,7 @@ class Transport {
 
   /// After a failure, before it is explained: ends the connections where the others would otherwise notice only when this process has
   /// ended, and with it perhaps the store in which they could have read why. Nothing works afterwards.
-  virtual void hang_up() {}
+  virtual void close_connections() {}
 
   /// Memory in which all-reduce is cheapest; collective. Undefined where it makes no difference.
   virtual at::Tensor allocate(int64_t, at::TensorOptions) { return {}; }
