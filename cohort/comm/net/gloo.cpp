@@ -69,7 +69,7 @@ std::string mismatch_with(const char* until_then) {
              until_then));
 }
 
-/// A world of one rank runs each collective that Cohort uses: enough to cross every virtual table and structure that the declarations
+/// Runs each collective that Cohort uses in a world of one rank, which crosses every virtual table and structure that the declarations
 /// describe.
 void self_test() {
   const std::string line = mismatch_with("train with --workers 1");
@@ -105,19 +105,19 @@ using Buffer = gloo::transport::UnboundBuffer;
 constexpr uint64_t kCollectiveKind = 0xc0, kUserKind = 0xc1;
 constexpr int kTagBits = 20, kSizeBits = 36;
 
-/// c10d keeps Gloo's connections to itself and its heirs.
+/// Access to a protected member of c10d.
 struct Connections : c10d::ProcessGroupGloo {
   static gloo::Context& of(c10d::ProcessGroupGloo& group) { return *(group.*(&Connections::contexts_)).front(); }
 };
 
-/// Gloo's text without its source file and its guesses: "[.../pair.cc:537] Connection closed. This is typically caused by ...".
+/// Gloo's text without source file and guesses: "[.../pair.cc:537] Connection closed. This is typically caused by ...".
 std::string brief(std::string_view what) {
   const std::string text = without_advice(what);
   const size_t place = text[0] == '[' ? text.find("] ") : std::string::npos;
   return place == std::string::npos ? text : text.substr(place + 2);
 }
 
-/// Ends waits whose time is up. Gloo's own time-out counts time in which this process did not run, and then closes all connections.
+/// Aborts waits after the time-out. Gloo's own time-out counts time in which this process did not run, and then closes all connections.
 class WaitLimit {
  public:
   explicit WaitLimit(double seconds) : seconds_(seconds), thread_([this] { run(); }) {}
@@ -132,7 +132,7 @@ class WaitLimit {
   WaitLimit(const WaitLimit&) = delete;
   double seconds() const { return seconds_; }
 
-  /// While one lives, its buffer is waited for.
+  /// Registers a buffer as waited for.
   class Wait {
    public:
     Wait(WaitLimit& limit, Buffer& buffer) : limit_(limit), buffer_(buffer) {
@@ -175,7 +175,7 @@ class WaitLimit {
   std::condition_variable wakes_;
   std::vector<Wait*> waits_;
   bool closing_ = false;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last: uses the others.
 };
 
 class GlooTransport;
@@ -200,7 +200,7 @@ class GlooMessage : public Message {
     }
     ended_ = true;
   }
-  /// Gloo can wait for a message but not ask for it; a thread waits where the caller asks.
+  /// Gloo can wait for a message but not poll it; so a thread waits.
   bool done() override {
     if (ended_) return true;
     if (!polled_.valid()) polled_ = std::async(std::launch::async, [this] { wait_for_gloo(); });
@@ -218,7 +218,7 @@ class GlooMessage : public Message {
   Kind kind_;
   int peer_, tag_;
   bool ended_ = false;
-  std::future<void> polled_;  // Last: it ends before what it uses.
+  std::future<void> polled_;  // Last: ends before what it uses.
 };
 
 class GlooTransport final : public NetworkTransport {
@@ -233,7 +233,7 @@ class GlooTransport final : public NetworkTransport {
   }
 
   const char* name() const override { return "gloo"; }
-  /// LibTorch keeps the type information of its copy of Gloo to itself, so that this object looks like a stranger here.
+  /// LibTorch hides the type information of its copy of Gloo, so that vptr checks fail here.
   [[gnu::no_sanitize("vptr")]] void close_connections() override { context_.closeConnections(); }
   WaitLimit& limit() const { return limit_; }
 
@@ -301,11 +301,10 @@ void GlooMessage::wait_for_gloo() {
                                   kind_ == Kind::kSend ? " by " : " from ", peer, " within ", transport_.limit().seconds(), " s"));
 }
 
-/// Two ranks of this process swap a message in all the ways in which Cohort does: a mismatch between Gloo's declarations and its code shows
-/// here.
+/// Two ranks of this process exchange a message in all the ways that Cohort uses.
 void self_test_of_messages() {
   const std::string line = mismatch_with("train on one host with --backend shm");
-  make_gloo(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 20);  // Its own test comes first: guards do not nest.
+  make_gloo(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 20);  // Its own test must come first: guards do not nest.
   const CrashGuard guard(line.c_str());
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto swap = [&](int rank) {

@@ -16,10 +16,10 @@ namespace {
 constexpr char kAdvice[] =
     "install Open MPI or MPICH (apt-get install openmpi-bin, or mpich) and start with it: mpirun -n 4 cohort train ... --backend mpi";
 
-// Equal in both libraries: mpi.h of Open MPI 4.1 and of MPICH 4.0.
+// The same in mpi.h of Open MPI 4.1 and of MPICH 4.0.
 constexpr int kSuccess = 0, kThreadMultiple = 3;
 
-/// What differs. Open MPI 4.1, mpi.h: handles are addresses of exported objects, MPI_Status begins with MPI_SOURCE.
+/// Open MPI 4.1: handles are addresses of exported objects, MPI_Status begins with MPI_SOURCE.
 struct OpenMpi {
   using Handle = void*;
   static constexpr int kAnySource = -1, kTagUb = 0, kMaxErrorText = 256, kMaxVersionText = 256;
@@ -33,7 +33,7 @@ struct OpenMpi {
       : byte(find("ompi_mpi_byte")), world(find("ompi_mpi_comm_world")), errors_return(find("ompi_mpi_errors_return")) {}
 };
 
-/// MPICH 4.0, mpi.h: handles are numbers, MPI_Status begins with two halves of the count.
+/// MPICH 4.0: handles are numbers, MPI_Status begins with two halves of the count.
 struct Mpich {
   using Handle = int;
   static constexpr int kAnySource = -2, kTagUb = 0x64400001, kMaxErrorText = 512, kMaxVersionText = 8192;
@@ -59,15 +59,15 @@ class LoadedMpi final : public MpiLibrary {
     check(comm_size_(abi_.world, &size_), "MPI_Comm_size");
     int *max_tag = nullptr, found = 0;
     check(get_attr_(abi_.world, Abi::kTagUb, &max_tag, &found), "MPI_Comm_get_attr");
-    max_tag_ = found ? *max_tag : 32767;  // The least that the standard allows.
+    max_tag_ = found ? *max_tag : 32767;  // The standard's minimum.
     char text[Abi::kMaxVersionText] = {};
     int length = 0;
     if (version_text_(text, &length) == kSuccess) version_ = text;
-    version_ = version_.substr(0, version_.find_first_of(",\n"));  // Both go on with build options.
+    version_ = version_.substr(0, version_.find_first_of(",\n"));  // Build options follow.
     std::replace(version_.begin(), version_.end(), '\t', ' ');
   }
 
-  /// Of the one instance, at the end of the process.
+  /// Runs at the end of the process.
   ~LoadedMpi() override {
     int finalized = 0;
     finalized_(&finalized);
@@ -202,7 +202,7 @@ bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
 
 std::unique_ptr<MpiLibrary> load() {
   const bool by_open_mpi = is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMIX_RANK"), by_mpich = is_set("PMI_RANK") || is_set("PMI_SIZE");
-  void* library = dlsym(RTLD_DEFAULT, "MPI_Init_thread") ? dlopen(nullptr, RTLD_NOW) : nullptr;  // The program is itself one of MPI.
+  void* library = dlsym(RTLD_DEFAULT, "MPI_Init_thread") ? dlopen(nullptr, RTLD_NOW) : nullptr;  // The program links MPI.
   if (!library && !by_open_mpi && !by_mpich)
     fail(ErrorCode::kEnvironment, name_settings("--backend mpi: this process was not started by mpirun; "), kAdvice);
   if (!library) library = open_mpi_library(by_open_mpi ? MpiKind::kOpenMpi : MpiKind::kMpich);

@@ -20,7 +20,7 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr size_t kMaxPartBytes = size_t{1} << 30;
 
-/// Pauses between two looks: none for as long as a message takes that is on its way, then ever longer ones.
+/// Pauses between polls: none while a message is likely on its way, then growing ones.
 class PollBackoff {
  public:
   static constexpr auto kYielding = std::chrono::microseconds(100);
@@ -29,7 +29,7 @@ class PollBackoff {
   void pause() {
     const auto waited = Clock::now() - begin_;
     if (waited < kYielding) return std::this_thread::yield();
-    // A tenth of what has passed: a wait is lengthened by a tenth at most.
+    // A tenth of the time so far, which lengthens a wait by at most a tenth.
     const auto sleep = std::chrono::duration_cast<std::chrono::microseconds>(waited / 10);
     std::this_thread::sleep_for(std::clamp<std::chrono::microseconds>(sleep, kShortSleep, kLongestSleep));
   }
@@ -40,14 +40,14 @@ class PollBackoff {
   AwakeTimer awake_{begin_};
 };
 
-/// The communicators of one group; messages keep them alive.
+/// The communicators of a group; messages keep them alive.
 struct MpiGroup {
   MpiLibrary& library;
   MpiLibrary::Handle collective = 0, user = 0;
   Seconds timeout;
 
   ~MpiGroup() {
-    // MPI_Comm_free and MPI_Finalize wait for all ranks: not when this one is on its way out with an error.
+    // MPI_Comm_free and MPI_Finalize wait for all ranks: skip them after an error.
     if (failed || std::uncaught_exceptions() > 0) {
       library.leave_unfinalized();
     } else {
@@ -69,10 +69,10 @@ class MpiMessage final : public Message {
  public:
   MpiMessage(std::shared_ptr<MpiGroup> group, MpiLibrary::Handle communicator, const MessageSpec& spec, std::string peer_name)
       : group_(std::move(group)), communicator_(communicator), spec_(spec), peer_name_(std::move(peer_name)) {
-    post(spec_.peer < 0 ? 1 : num_parts());  // From any rank: the parts after the first come from the same one.
+    post(spec_.peer < 0 ? 1 : num_parts());  // From any rank: later chunks come from the same one.
   }
   ~MpiMessage() override {
-    // A send cannot be taken back: its memory must live on (transport.h).
+    // A send cannot be cancelled: its memory must stay valid (transport.h).
     if (spec_.is_send) return;
     for (Part& part : under_way_) {
       try {
@@ -179,7 +179,7 @@ class MpiTransport final : public NetworkTransport {
   std::shared_ptr<MpiGroup> mpi_;
 };
 
-/// MPI_Comm_create_group waits for all members without an end, so it waits in a thread of its own that is left behind at the time-out.
+/// MPI_Comm_create_group has no time-out, so it runs in a thread that is abandoned at ours.
 void make_communicators(MpiGroup& group, const std::vector<int>& world_ranks, double timeout_seconds) {
   auto made = std::make_shared<std::promise<std::pair<MpiLibrary::Handle, MpiLibrary::Handle>>>();
   auto result = made->get_future();
