@@ -15,7 +15,7 @@ namespace cohort {
 namespace {
 
 constexpr const char* kProofKey = "proof";
-constexpr const char* kRefusedKey = "refused";  // There where a rank was turned away; anybody may write it, so it only explains a failure.
+constexpr const char* kRefusedKey = "refused";  // Set by rejected ranks. Anybody may write it, so it only explains failures.
 constexpr const char* kNoSecret = "no token";
 
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -42,7 +42,7 @@ void SealedStore::set(const std::string& key, const std::vector<uint8_t>& value)
   store_->set(name, std::vector<uint8_t>(sealed.begin(), sealed.end()));
 }
 
-/// Who waits for a rank that was turned away is told so: the note is all that such a rank can leave.
+/// Adds to a time-out that a rank was rejected.
 std::vector<uint8_t> SealedStore::get_in_time(const std::string& name) {
   try {
     return store_->get(name);
@@ -52,7 +52,7 @@ std::vector<uint8_t> SealedStore::get_in_time(const std::string& name) {
     bool refused = false;
     try {
       refused = store_->check({kRefusedKey});
-    } catch (const std::exception&) {  // The store is gone: that is what is told.
+    } catch (const std::exception&) {  // The store is gone: report that.
     }
     if (!refused) throw;
     fail(ErrorCode::kEnvironment, "a rank did not come in time, and one was turned away because ",

@@ -63,7 +63,7 @@ std::string process_at(int socket) {
 
 /// No connect, send or receive of this socket takes longer.
 void limit_waits(int socket, double seconds) {
-  const double limit = std::max(seconds, 1e-3);  // 0 would be for ever.
+  const double limit = std::max(seconds, 1e-3);  // 0 would mean no limit.
   timeval time{};
   time.tv_sec = static_cast<time_t>(limit);
   time.tv_usec = static_cast<suseconds_t>((limit - std::floor(limit)) * 1e6);
@@ -145,7 +145,7 @@ int milliseconds_left(Clock::time_point deadline) {
   return static_cast<int>(std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count()));
 }
 
-/// A process that has connected. It has a moment to say which rank it is.
+/// A connected process, which has limited time to send its rank.
 struct Caller {
   UniqueDescriptor socket;
   Clock::time_point until;
@@ -153,7 +153,7 @@ struct Caller {
   size_t num_bytes = 0;
 };
 
-/// Reads what has come, without waiting. True when it is done with: the whole greeting is there (*rank), or it never will be (*rank = -1).
+/// Reads without waiting. True when the caller is done: its greeting is complete (*rank), or never will be (*rank = -1).
 bool read_greeting(Caller& caller, int32_t* rank) {
   *rank = -1;
   const ssize_t got =
@@ -166,7 +166,7 @@ bool read_greeting(Caller& caller, int32_t* rank) {
   return true;
 }
 
-/// Rank 0's side. Callers are heard side by side, so one that says nothing holds up nobody.
+/// Rank 0's side. Callers are served concurrently, so a silent one delays nobody.
 class Host {
  public:
   Host(const World& world, Clock::time_point deadline)
@@ -203,7 +203,7 @@ class Host {
   }
 
  private:
-  /// Until somebody calls or speaks, or a time is up.
+  /// Waits for a connection, a greeting, or the next deadline.
   void wait() {
     std::vector<pollfd> sockets{{listener_.get(), POLLIN, 0}};
     Clock::time_point until = std::min(deadline_, Clock::now() + kBetweenLooks);
