@@ -38,13 +38,13 @@ namespace {
 bool reduces(Op op) { return op == Op::kAllReduce || op == Op::kReduce || op == Op::kReduceScatter; }
 bool has_root(Op op) { return op == Op::kReduce || op == Op::kBroadcast || op == Op::kGather || op == Op::kScatter; }
 
-/// Ranks that make one call.
+/// Ranks that make the same call.
 struct Party {
   Signature call;
   std::vector<int> ranks;
 };
 
-/// Ranks by the call they make, the largest party last. A rank that gave no name belongs to the first party that it fits.
+/// Groups ranks by their call, the largest group last. A rank without a name joins the first that fits.
 std::vector<Party> parties_of(const Signature* signatures, int size) {
   std::vector<Party> parties;
   for (int rank = 0; rank < size; ++rank) {
@@ -61,7 +61,7 @@ std::vector<Party> parties_of(const Signature* signatures, int size) {
   return parties;
 }
 
-/// What to look for, from what differs between two calls.
+/// Advice from the difference between two calls.
 std::string advice(const Signature& odd, const Signature& usual, const std::string& who) {
   const bool named = odd.name[0] != 0 && usual.name[0] != 0;
   const bool other_name = named && std::memcmp(odd.name, usual.name, sizeof odd.name) != 0;
@@ -105,9 +105,9 @@ void copy_name(char* to, const char* name) {
 Signature signature_of(const Call& call) {
   Signature signature;
   signature.op = call.op;
-  // Read by a thread whose wait has timed out, too, while the lane's own thread may be numbering the call.
+  // A thread whose wait has timed out may read it while the lane's thread numbers the call.
   signature.sequence = std::atomic_ref(const_cast<uint64_t&>(call.sequence)).load(std::memory_order_relaxed);
-  // What an operation does not use must not make two calls differ.
+  // Unused fields must not make two calls differ.
   if (reduces(call.op)) signature.reduction = call.reduction;
   if (has_root(call.op)) signature.root = call.root;
   if (call.op != Op::kBarrier) {
@@ -233,7 +233,7 @@ CallFrame make_frame(const Call& call, int rank, int size) {
   CallFrame frame;
   frame.signature = signature_of(call);
   if (is_uneven(call)) {
-    frame.signature.count = kUnevenCount;  // Even where this rank's happen to be equal; make_count_matrix() compares them.
+    frame.signature.count = kUnevenCount;  // Even where this rank's counts are equal; make_count_matrix() compares them.
     return frame;
   }
   const size_t bytes = input_bytes(call, rank, size);
@@ -257,7 +257,7 @@ bool finish_from_frames(const CallFrame* frames, const Call& call, int rank, int
   std::byte* output = static_cast<std::byte*>(call.output);
   const size_t mine = piece * static_cast<size_t>(rank);
   const auto reduce_at = [&](size_t offset) {
-    // Payloads lie at an offset that fits every type.
+    // Payloads are aligned for every type.
     std::vector<const std::byte*> addends;
     for (int peer = 0; peer < size; ++peer) addends.push_back(frames[peer].payload + offset);
     reduce_arrays(&output, 1, addends.data(), addends.size(), call.count, call.type, call.reduction);

@@ -12,7 +12,7 @@
 namespace cohort {
 namespace {
 
-/// The processor's own counter where it can be read without a system call: a third of the cost of std::chrono.
+/// The processor's counter where readable without a system call: a third of the cost of std::chrono.
 inline uint64_t ticks_now() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -27,9 +27,9 @@ inline uint64_t ticks_now() {
 
 double unix_seconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// A slot is a sequence lock: the writer's stores come one after the other, so do the reader's loads.
+// Slots are sequence locks: stores and loads are ordered.
 constexpr auto kAfter = std::memory_order_release, kBefore = std::memory_order_acquire;
-constexpr uint64_t kFailedBit = 1;  // Of end_ticks: a call never ends at tick 0 or 1.
+constexpr uint64_t kFailedBit = 1;  // In end_ticks: a call never ends at tick 0 or 1.
 
 uint64_t packed(CallRecord::Kind kind, Op op, Reduction reduction, int8_t type) {
   return static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8 | static_cast<uint64_t>(reduction) << 16 |
@@ -45,7 +45,7 @@ const char* name_of(const CallRecord& record) {
   return record.kind == CallRecord::Kind::kSend ? "send" : "receive";
 }
 
-/// The value among the first `count` whose name is `text`.
+/// The value with this name among the first `count`.
 template <typename Value, typename Name>
 Value value_named(const std::string& text, int count, Name name) {
   for (int i = 0; i < count; ++i)

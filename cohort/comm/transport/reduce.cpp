@@ -1,6 +1,6 @@
-// How it runs: tile by tile, each a chain of three-operand loops d = x op y, one for each array after the first. With two arrays that is
-// one loop straight into the result; with more, the partial results of a tile stay in an accumulator in the first-level cache. Half-wide
-// floats have a float accumulator. Each loop is compiled for several instruction sets; the machine picks at load.
+// Reduction tile by tile, each a chain of loops d = x op y, one per array after the first. Two arrays are combined straight into the
+// result; with more, partial results stay in an accumulator in the first-level cache, in float for 16-bit floats. Each loop is compiled for
+// several instruction sets, selected at load.
 
 #include "cohort/comm/transport/reduce.h"
 
@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kTile = 2048;  // Elements.
 
-// --- Numbers: how each type is stored and what it is computed in. ---
+// Types: storage and arithmetic.
 
 template <typename T>
 struct Complex {
@@ -62,7 +62,7 @@ COHORT_INLINE T store(const Wide& value) {
   }
 }
 
-// --- Operations. Whole numbers come as unsigned where wrapping matters. ---
+// Operations. Integers are unsigned where wrapping matters.
 
 struct Add {
   template <typename T>
@@ -74,7 +74,7 @@ struct Add {
     return {a.real + b.real, a.imaginary + b.imaginary};
   }
 };
-/// The last step of an average.
+/// The last operation of an average.
 struct AddAndDivide {
   int divisor;
   template <typename T>
@@ -127,17 +127,17 @@ struct BitXor {
   }
 };
 
-// --- Loops. ---
+// Loops.
 
-/// d = x op y. `d` may be `x` or `y` itself: each element depends on its own place alone, which is what ivdep asserts.
+/// d = x op y. `d` may be `x` or `y`: elements are independent, which ivdep asserts.
 template <typename D, typename X, typename Y, typename Operation>
 COHORT_VECTORISED void combine(D* d, const X* x, const Y* y, size_t count, Operation operation) {
 #pragma GCC ivdep
   for (size_t i = 0; i < count; ++i) d[i] = store<D>(operation(load(x[i]), load(y[i])));
 }
 
-/// The same for products of complex numbers: a fused multiply-add would make them depend on the machine, and GCC's vectoriser makes some
-/// (vfmaddsub) even where contraction is off.
+/// Products of complex numbers: a fused multiply-add would make them depend on the machine, and GCC's vectoriser emits some (vfmaddsub)
+/// even without contraction.
 template <typename T>
 __attribute__((optimize("fp-contract=off"))) void combine(Complex<T>* d, const Complex<T>* x, const Complex<T>* y, size_t count, Multiply) {
   for (size_t i = 0; i < count; ++i)
@@ -152,7 +152,7 @@ struct Arrays {
   size_t count;
 };
 
-/// One tile from element `at` on, into the first result. `last` is the operation with the last array.
+/// Reduces one tile from element `at` on into the first result. `last` combines the last array.
 template <typename T, typename Operation, typename Last>
 void reduce_tile(const Arrays& of, size_t at, size_t count, Operation operation, Last last) {
   using Wide = WideOf<T>;
@@ -183,11 +183,11 @@ void reduce_with(const Arrays& of, Operation operation) {
   reduce_with<T>(of, operation, operation);
 }
 
-// --- Which loop for which type. ---
+// Dispatch by type.
 
 template <typename T>
 constexpr bool is_complex = std::is_same_v<T, Complex<float>> || std::is_same_v<T, Complex<double>>;
-/// Whole numbers are added and multiplied as unsigned ones, which wrap around to the same bits.
+/// Integers are added and multiplied as unsigned ones, which wrap around to the same bits.
 template <typename T, bool = std::is_integral_v<T>>
 struct WrappingOf {
   using Type = T;
@@ -286,7 +286,7 @@ void check_reduction(Reduction reduction, at::ScalarType type) {
     case at::kLong:
     case at::kUInt64:
     case at::kBool:
-      if (reduction == Reduction::kAverage) why = "the average of whole numbers is none; sum them, or convert the tensor to float first";
+      if (reduction == Reduction::kAverage) why = "integers have no average; sum them, or convert the tensor to float first";
       break;
     default:
       why = "this type can be sent but not computed with; convert the tensor first";
