@@ -3,7 +3,6 @@
 #include <ATen/ops/zeros.h>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/collective_work.h"
 #include "cohort/comm/net/gloo.h"
 
 namespace cohort {
@@ -235,7 +234,6 @@ at::Tensor CollectiveBackend::allocateTensor(long size, at::TensorOptions option
 c10::intrusive_ptr<c10d::Backend::Options> CollectiveBackend::getBackendOptions() {
   return c10::make_intrusive<c10d::Backend::Options>(name_, std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds_ * 1e3)));
 }
-
 
 CollectiveBackend::WorkPointer CollectiveBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   at::Tensor& tensor = only_tensor("broadcast", "input", tensors);

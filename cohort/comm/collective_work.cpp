@@ -5,8 +5,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
-#include <numeric>
-
 #include "cohort/base/fail.h"
 
 namespace cohort {

@@ -3,8 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
-#include <algorithm>
-
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/sync_mode.h"
@@ -12,7 +10,6 @@
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/plan/cost/stages.h"
 #include "cohort/schedule/scheduler.h"
-#include "cohort/schedule/stage_graph.h"
 #include "cohort/tensor/collective_ops.h"
 
 namespace cohort {

@@ -22,7 +22,6 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 
 #include "cohort/base/clock.h"
@@ -30,7 +29,6 @@
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/split_backward.h"
 #include "cohort/pipeline/stage_mail.h"
-#include "cohort/schedule/schedule.h"
 #include "cohort/schedule/scheduler.h"
 
 namespace cohort {

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/models/graph/layer_graph.h"

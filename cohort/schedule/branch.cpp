@@ -19,7 +19,6 @@
 //   bubble    as 1F1B on a chain of equal stages; elsewhere what the graph and the placement allow to a greedy order, see simulate()
 //   messages  2 m for each edge whose ends are on different ranks
 #include <algorithm>
-#include <numeric>
 
 #include "cohort/base/fail.h"
 #include "cohort/schedule/generators.h"

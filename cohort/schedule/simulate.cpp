@@ -9,7 +9,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/schedule/generators.h"
-#include "cohort/schedule/schedule.h"
 #include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/slots.h"
 

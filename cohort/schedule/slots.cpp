@@ -6,7 +6,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/schedule/generators.h"
-#include "cohort/schedule/schedule.h"
 
 namespace cohort {
 

@@ -19,8 +19,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
-#include <functional>
-#include <string>
 #include <utility>
 
 #include "cohort/base/fail.h"

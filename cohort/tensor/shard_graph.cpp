@@ -14,7 +14,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "cohort/base/fail.h"

@@ -1,7 +1,6 @@
 // What can become of a layer, family by family: the rules of shard_rules.h.
 #include "cohort/tensor/shard_rules.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/group_norm.h>
@@ -18,7 +17,6 @@
 #include <torch/nn/modules/normalization.h>
 
 #include <memory>
-#include <utility>
 #include <variant>
 
 #include "cohort/base/fail.h"

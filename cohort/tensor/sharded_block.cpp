@@ -28,7 +28,6 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/stack.h>
 
-#include <utility>
 #include <vector>
 
 #include "cohort/base/fail.h"

@@ -5,7 +5,6 @@
 #include <deque>
 #include <exception>
 #include <future>
-#include <memory>
 #include <thread>
 
 #include "cohort/base/clock.h"

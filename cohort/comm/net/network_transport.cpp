@@ -16,7 +16,6 @@
 #include "cohort/comm/net/network_transport.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/transport/reduce.h"

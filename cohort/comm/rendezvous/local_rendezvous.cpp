@@ -2,9 +2,7 @@
 
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>

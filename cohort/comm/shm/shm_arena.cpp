@@ -7,10 +7,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <mutex>
 #include <new>
 #include <sstream>

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/shm/shm_algorithms.h"
 #include "cohort/comm/shm/shm_messages.h"
 #include "cohort/comm/transport/calls.h"
 #include "cohort/comm/transport/reduce.h"

@@ -11,9 +11,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <stdexcept>
-#include <string>
 #include <system_error>
-#include <vector>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"

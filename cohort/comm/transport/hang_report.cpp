@@ -1,6 +1,5 @@
 #include "cohort/comm/transport/hang_report.h"
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <future>

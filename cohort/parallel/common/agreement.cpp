@@ -11,11 +11,9 @@
 #include <functional>
 #include <map>
 #include <string_view>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <map>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/job/specs/small_specs.h"

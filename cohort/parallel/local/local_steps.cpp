@@ -41,7 +41,6 @@
 #include "cohort/base/text/text.h"
 #include "cohort/parallel/common/agreement.h"
 #include "cohort/parallel/common/flat_piece.h"
-#include "cohort/parallel/local/fragments.h"
 
 namespace cohort {
 namespace {

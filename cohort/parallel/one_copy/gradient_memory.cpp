@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/node.h>
 
-#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 

@@ -18,7 +18,6 @@
 // weights in shared memory is that of Hogwild's lock-free predecessors and BytePS' CPU servers. Sums in rank order are ours.
 #include "cohort/parallel/one_copy/shared_data_parallel.h"
 
-#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>

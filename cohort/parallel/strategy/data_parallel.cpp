@@ -25,7 +25,6 @@
 // usage flags inside the buckets instead of a separate bitmap exchange, sums in rank order, the mean may be over samples.
 #include "cohort/parallel/strategy/data_parallel.h"
 
-#include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -37,7 +36,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/comm/group_internals.h"
 #include "cohort/parallel/common/agreement.h"
-#include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/common/staged_exchange.h"
 #include "cohort/parallel/strategy/data_parallel_state.h"
 #include "cohort/parallel/watch/backward_watch.h"

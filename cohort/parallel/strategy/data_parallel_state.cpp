@@ -8,11 +8,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <utility>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/parallel/common/agreement.h"
 #include "cohort/parallel/common/staged_exchange.h"
 
 namespace cohort {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>

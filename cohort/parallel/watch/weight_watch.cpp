@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"

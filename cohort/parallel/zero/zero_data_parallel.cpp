@@ -22,8 +22,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <functional>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"

@@ -15,7 +15,6 @@
 #include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/common/staged_exchange.h"
 #include "cohort/parallel/common/vector_loops.h"
-#include "cohort/parallel/watch/backward_watch.h"
 
 namespace cohort {
 namespace {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/flat_piece.h"
