@@ -1,5 +1,5 @@
 #pragma once
-// Consecutive elements of a tensor: what a checkpoint is made of, and tensors that share memory without being views.
+// Consecutive elements of a tensor, the unit of checkpoints, and tensors that share memory without being views.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -13,14 +13,14 @@
 namespace cohort {
 
 struct FlatPiece {
-  std::string name;            ///< Of the whole tensor, e.g. "model/conv1.weight" or "optimizer/conv1.weight/momentum".
-  at::Tensor values;           ///< 1-d, contiguous; aliases the memory in use, so that reading into it restores it.
+  std::string name;            ///< Name of the whole tensor, e.g. "model/conv1.weight" or "optimizer/conv1.weight/momentum".
+  at::Tensor values;           ///< 1-d, contiguous; aliases the memory in use, so that loading into it restores it.
   std::vector<int64_t> shape;  ///< Of the whole tensor; {} for a scalar.
   int64_t begin = 0;           ///< Index of the first element in the whole tensor, row-major.
 };
 
-/// The memory of contiguous `tensor` from element `offset` on, row-major with `sizes`, as a tensor of its own: unlike a view it may be
-/// detached in place, which optimizers do with `.grad`.
+/// A tensor over the memory of contiguous `tensor` from element `offset` on, row-major with `sizes`. Unlike a view it may be detached in
+/// place, which optimizers do with `.grad`.
 inline at::Tensor alias_of(const at::Tensor& tensor, int64_t offset, at::IntArrayRef sizes) {
   at::Tensor out = at::empty({0}, tensor.options().requires_grad(false));
   std::vector<int64_t> strides(sizes.size(), 1);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kTile = 2048;  // Elements: 8 KiB of float.
 
-/// Eight running sums, so that the additions need not wait for each other.
+/// Eight running sums, so that additions are independent.
 template <typename T>
 double squares(const T* values, int64_t count) {
   double sums[8] = {};

@@ -1,5 +1,5 @@
 #pragma once
-// Loops over plain arrays that run at the speed of the machine's vectors and give the same bits on every machine.
+// Vectorised loops over plain arrays that give the same bits on every machine.
 
 #include <ATen/core/Tensor.h>
 
@@ -10,8 +10,8 @@
 
 #include "cohort/comm/transport/half_bits.h"
 
-// One copy for each instruction set; the machine picks at load. A product is never contracted with an addition (no fused multiply-add):
-// what several ranks compute each for itself then agrees bitwise, also when their processors differ.
+// Compiled for several instruction sets, selected at load. Products are never contracted with additions (no fused multiply-add), so that
+// ranks with different processors agree bitwise.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define COHORT_VECTOR_LOOP                                                        \
   __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), \
@@ -22,17 +22,17 @@
 
 namespace cohort {
 
-// Sums of several ranks' gradients in tiles that stay in the first-level cache, handed on before they leave it.
+// Sums of several ranks' gradients in tiles that stay in the first-level cache.
 
 /// For tiles of [0, count): sum = ((arrays[0] + arrays[1]) + arrays[2]) + ... element by element, then use(offset of the tile, its length,
-/// sum). One array is handed on as it is, whole. Type Float or Double.
+/// sum). A single array is passed on whole. Type Float or Double.
 void for_each_tile_sum(const std::vector<std::byte*>& arrays, int64_t count, at::ScalarType type,
                        const std::function<void(int64_t offset, int64_t count, const void* sum)>& use);
 
 /// sum += other.
 void add_to(float* sum, const float* other, int64_t count);
 
-/// Sum of squares in double precision, in an order that depends on `count` alone.
+/// Sum of squares in double precision, in an order that depends on `count` only.
 double squared_norm(const void* values, int64_t count, at::ScalarType type);
 
 }  // namespace cohort

@@ -25,8 +25,8 @@ template <typename Half>
 COHORT_INLINE void encode_loop(const float* __restrict values, float* __restrict residual, int64_t count, float divisor,
                                uint16_t* __restrict code) {
   constexpr int64_t kTile = 512;
-  uint32_t wide[kTile];              // Halves are narrowed in a loop of their own: the compiler would else compute in both widths.
-  const float factor = 1 / divisor;  // Of a power of two: exact.
+  uint32_t wide[kTile];              // Narrowed in a loop of its own: the compiler would otherwise compute in both widths.
+  const float factor = 1 / divisor;  // Exact: a power of two.
   for (int64_t begin = 0; begin < count; begin += kTile) {
     const int64_t length = std::min(kTile, count - begin);
     for (int64_t i = 0; i < length; ++i) {

@@ -15,7 +15,7 @@
 namespace cohort {
 namespace {
 
-/// What a row's maker gets; `argument` is the number after the colon.
+/// `argument` is the number after the colon of the spec.
 struct Request {
   const CompressedBuffer& buffer;
   int64_t num_elements;
@@ -81,8 +81,6 @@ ExchangeCost uncompressed_cost(int64_t num_elements, int num_ranks) {
   const int64_t slice = (num_elements + num_ranks - 1) / num_ranks;
   return {2 * (num_ranks - 1) * slice * static_cast<int64_t>(sizeof(float)), num_ranks == 2 ? 1 : 2};
 }
-
-// The sum of codes: compressors.h says how.
 
 namespace {
 

@@ -1,7 +1,6 @@
 #pragma once
-// Data parallelism on one host with one copy of the weights: no all-reduce, no all-gather, the optimizer's work and state divided.
-//
-// See shared_data_parallel.cpp for the steps and the cost, docs/algorithms/shared_data_parallel.md for the story.
+// Data parallelism on one host with shared weights: no all-reduce, no all-gather, and the optimizer's work and state divided. Steps and
+// cost: shared_data_parallel.cpp; background: docs/algorithms/shared_data_parallel.md.
 
 #include <torch/nn/module.h>
 
@@ -18,23 +17,23 @@ struct SharedDataParallelOptions {
   bool broadcast_model = true;  ///< Every rank starts with rank 0's parameters and buffers.
 };
 
-/// One per model and rank. The module's parameters move to memory that all ranks of the host map: what a rank writes to them in place is
-/// written for all, and where each rank writes it is written as often as there are ranks. So that is refused, Error(kFailed) at the next
-/// call or backward(), naming the parameter: rank 0 alone writes, and then all call load_weights(). What is written through data() or
-/// data_ptr() is seen at the next step where it changes one of four elements of a parameter. Other memory for a parameter (torch::load())
-/// gives its values to ours when the next backward has finished, the same on all ranks; Error(kFailed) where only some ranks did.
-/// Error(kBadInput) where its type, device or shape was changed (module->to()): convert first, then wrap.
+/// One per model and rank. The module's parameters move to memory mapped by all ranks of the host, so an in-place write by the program
+/// affects all ranks, and one by each rank is applied several times. That is Error(kFailed) at the next call or backward(), naming the
+/// parameter: only rank 0 may write, and then all call load_weights(). Writes through data() or data_ptr() are noticed at the next step
+/// where they change one of four sampled elements. Parameters that get other memory (torch::load()) give their values to ours after the
+/// next backward, the same on all ranks; Error(kFailed) where only some ranks did. Error(kBadInput) after a change of type, device or shape
+/// (module->to()): convert first, then wrap.
 ///
-/// After backward() `.grad` is this rank's own gradient, not the mean, and after step() undefined: step() takes the place of a torch::optim
-/// optimizer. For other optimizers, and such as call backward() themselves (LBFGS): DataParallel.
+/// After backward() `.grad` is this rank's own gradient, after step() undefined: step() replaces a torch::optim optimizer. For other
+/// optimizers, and those that call backward() themselves (LBFGS): DataParallel.
 class SharedDataParallel : public Strategy {
  public:
-  /// Collective. `group` must share memory (GroupInternals::arena()): Error(kBadInput) otherwise. Error(kFailed), naming ranks and
-  /// parameter, when the ranks' models differ.
+  /// Collective. Error(kBadInput) where `group` does not share memory (GroupInternals::arena()); Error(kFailed), naming ranks and
+  /// parameter, where the ranks' models differ.
   SharedDataParallel(torch::nn::Module& module, Group group, SharedDataParallelOptions options);
   ~SharedDataParallel() override;
 
-  /// Error(kFailed) where gradients were dropped time and again and step() was never called.
+  /// Error(kFailed) where gradients were dropped repeatedly and step() was never called.
   void zero_grad() override;
   void skip_step() override;
   void set_sync(bool on) override;
@@ -52,7 +51,7 @@ class SharedDataParallel : public Strategy {
   /// Error(kFailed), naming them, where several ranks wrote to a parameter in place.
   void load_weights() override;
   void part_from_module() override;
-  void gather_weights() override;  ///< They are whole; throws where the program wrote to them.
+  void gather_weights() override;  ///< Only checks that the program has not written to them.
   void loaded() override;
   ShardOptimizer* optimizer() override;
   bool divides_optimizer() const override { return true; }

@@ -1,6 +1,5 @@
 #pragma once
-// The inside of SharedDataParallel: what shared_data_parallel_state.cpp lays out in shared memory, and shared_data_parallel.cpp does with
-// it in a step.
+// Internals of SharedDataParallel: shared_data_parallel_state.cpp lays out shared memory, shared_data_parallel.cpp runs steps.
 
 #include <ATen/core/Tensor.h>
 
@@ -23,35 +22,34 @@
 
 namespace cohort {
 
-// Lets autograd write gradients straight into memory that the other ranks of this host can read.
+// Lets autograd write gradients directly into memory that the other ranks of this host can read.
 //
-// LibTorch makes a gradient with its CPU allocator and moves it, uncopied, to `.grad`. While a GradientMemory lives, what the node in front
-// of one of its parameters allocates in a backward() of its thread comes from the rank's part of the shared memory instead, where it has
-// that parameter's size. The node and not the size tells: a second model of the same shapes, torch::autograd::grad() and other tensors of
-// such a size stay where they would be. The node may make something else of the size (its input's gradient): that has a block for a while.
+// LibTorch allocates a gradient with its CPU allocator and moves it to `.grad`. While a GradientMemory lives, allocations of a parameter's
+// size by the node in front of that parameter, in a backward() of its thread, come from shared memory. The node is decisive, not the size:
+// a second model of the same shapes, torch::autograd::grad() and other tensors of that size are unaffected. The node may also allocate its
+// input's gradient of that size, which occupies a block for a while.
 //
-// Blocks are used again and again. Who keeps gradients keeps their blocks: there are at most twice as many as parameters, and two, and
-// beyond that gradients are made elsewhere and copied (empty_like()), which always finds room. What is idle beyond the parameters' number,
-// and two, gives its memory back.
+// Blocks are reused. A program that keeps gradients keeps their blocks: at most twice as many as parameters, plus two; further gradients
+// are allocated elsewhere and copied (empty_like()). Idle blocks beyond the number of parameters plus two release their memory.
 //
-// Cost: a thread-local look-up for an allocation of this process; for one that has a parameter's size a look at the node's edges; a mutex
-// and a hash look-up for one that is taken.
+// Cost: a thread-local look-up per allocation; for one of a parameter's size a look at the node's edges; a mutex and a hash look-up for one
+// that is used.
 
-/// Made and destroyed by the thread that runs backward(). Tensors in its memory may outlive it.
+/// Created and destroyed by the thread that runs backward(). Tensors in its memory may outlive it.
 class GradientMemory {
  public:
-  /// Sizes below this are not worth it: such gradients are copied.
+  /// Smaller gradients are copied.
   static constexpr size_t kSmallestBytes = 4096;
 
-  /// `parameters` must live as long as this does.
+  /// `parameters` must outlive this.
   GradientMemory(std::shared_ptr<ShmArena> arena, const std::vector<at::Tensor>& parameters);
   ~GradientMemory();
   GradientMemory(const GradientMemory&) = delete;
 
-  /// A block for a tensor like that parameter, of at least kSmallestBytes, for what backward made elsewhere. Error(kEnvironment) where
-  /// memory is short.
+  /// A block like `parameter` (at least kSmallestBytes), for gradients that were allocated elsewhere. Error(kEnvironment) where memory is
+  /// short.
   at::Tensor empty_like(const at::Tensor& parameter);
-  /// Of all blocks that have memory, in use or waiting to be.
+  /// Bytes of all blocks, in use or idle.
   int64_t bytes() const;
 
   class Pool;
@@ -60,19 +58,18 @@ class GradientMemory {
   std::shared_ptr<Pool> pool_;
 };
 
-/// One rank's page of numbers for the others, followed by its table: for each trained parameter where its gradient lies in the rank's
-/// region.
+/// A rank's page of shared numbers, followed by its table: the offset of each trained parameter's gradient in the rank's region.
 struct alignas(128) SharedRankPage {
   ShmCounter arrived, summed, finished;
-  std::atomic<int> num_weight_users{0};  ///< Rank 0's: ranks that still use the weights; the last one gives the memory back.
+  std::atomic<int> num_weight_users{0};  ///< Rank 0's: ranks that still use the weights; the last one frees them.
   double norm_squared = 0;
-  bool left = false;      ///< The rank could not make this step.
-  uint64_t replaced = 0;  ///< Which parameters its program gave other memory: a checksum, 0 where none.
+  bool left = false;      ///< The rank abandoned this step.
+  uint64_t replaced = 0;  ///< Checksum of the parameters that got other memory; 0: none.
   float controls[DataParallel::kNumControls] = {};
 };
 
-/// Elements [begin, begin + count) of a parameter: one rank's work.
-struct OwnShare {
+/// Elements [begin, begin + count) of a parameter: one rank's slice.
+struct OwnSlice {
   size_t parameter = 0;
   int64_t begin = 0, count = 0;
 };
@@ -82,23 +79,23 @@ struct SharedDataParallel::State {
   Group group;
   std::shared_ptr<ShmArena> arena;
   std::vector<NamedTensor> all, trained;
-  std::vector<OwnShare> shares;  ///< This rank's; segment i of the optimizer is shares[i].
+  std::vector<OwnSlice> slices;  ///< This rank's; segment i of the optimizer is slices[i].
   std::unique_ptr<ShardOptimizer> optimizer;
   std::unique_ptr<GradientMemory> gradient_memory;
   std::unique_ptr<BufferAverage> buffers;
-  at::Tensor small_gradients;              ///< Places of gradients below a page, in shared memory.
-  std::vector<at::Tensor> small_places;    ///< One a parameter; undefined for large ones.
-  std::vector<at::Tensor> held_gradients;  ///< What the table points to, until all have finished.
+  at::Tensor small_gradients;              ///< Small gradients, in shared memory.
+  std::vector<at::Tensor> small_places;    ///< One per parameter; undefined for large ones.
+  std::vector<at::Tensor> held_gradients;  ///< Referenced by the table until all ranks have finished.
   uint64_t num_steps = 0;
-  int64_t num_elements = 0;  ///< Trained, of the whole model.
+  int64_t num_elements = 0;  ///< Trained elements of the model.
   double buffer_share = -1;
   bool arrived = false;
   bool step_was_called = false;  ///< Ever.
-  bool has_begun = false;        ///< A backward() since the gradients were forgotten.
-  int num_dropped = 0;           ///< Steps whose gradients were dropped before that.
+  bool has_begun = false;        ///< backward() was called since forget_gradients().
+  int num_dropped = 0;           ///< Dropped steps before the first step().
   WeightWatch weight_watch{"SharedDataParallel"};
   ModuleWatch module_watch{module};
-  bool step_dropped = false;  ///< All ranks agreed to: abandon_step() has nothing left to do.
+  bool step_dropped = false;  ///< By all ranks: abandon_step() has nothing left to do.
   BackwardWatch watch{{}};
   std::array<float, DataParallel::kNumControls> controls{}, control_sums{};
   ExchangeStatistics statistics;
@@ -112,7 +109,7 @@ struct SharedDataParallel::State {
   size_t page_offset = 0;
 
   void check_weights() const;
-  std::vector<char> samples;  ///< Of the weights, after the last step.
+  std::vector<char> samples;  ///< Sampled weights after the last step.
   std::vector<char> sample_weights() const;
   void remember_weights();
   void check_samples() const;
@@ -128,11 +125,11 @@ struct SharedDataParallel::State {
   void arrive();
   void meet(bool leaves);
   void wait_all(ShmCounter SharedRankPage::* counter, Op op, int64_t count, const char* what);
-  std::vector<std::byte*> addends(const OwnShare& share) const;
+  std::vector<std::byte*> addends(const OwnSlice& slice) const;
   void add_and_update(double learning_rate, double factor);
   double add_and_measure(const std::function<bool(const std::string&)>& counts);
   StepOutcome agree(double norm_squared, const StepOptions& options, double* factor);
-  std::vector<std::byte*> sums;  ///< Of each of this rank's shares, null where no rank has a gradient; for steps in two passes.
+  std::vector<std::byte*> sums;  ///< Per slice, null without a gradient; for steps in two passes.
 };
 
 }  // namespace cohort
