@@ -129,6 +129,9 @@ void SharedDataParallel::State::place_small_gradients() {
 // In place: p ranks that each multiply a weight by two would multiply it by two to the p. Version counters reveal that; only rank 0 may
 // write, between two steps and before load_weights() on all ranks. Writes through data() are not counted, so some elements of each
 // parameter are compared with the values after the last step.
+//
+// Other memory, as torch::load() assigns: forward then reads a rank's own values. When all ranks have finished backward, each copies its
+// slice to the shared memory, and parameters point there again before anybody reads.
 
 namespace {
 

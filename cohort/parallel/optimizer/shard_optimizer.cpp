@@ -17,14 +17,14 @@
 namespace cohort {
 namespace {
 
-// The update of weights some of which are pruned: those that it finds at zero, and those that `keep` says. The rule is the update's own;
-// what it made of pruned weights and of their state (momentum, Adam's averages) becomes zero again. So which weights are pruned is what the
-// weights themselves say, in every checkpoint and on every rank, and no mask is kept between steps.
+// Updates with pruned weights: those found at zero, and those that `keep` selects. The rule's own update runs; pruned weights and their
+// state (momentum, Adam's averages) are then reset to zero. So the weights themselves define what is pruned, in every checkpoint and on
+// every rank, and no mask is kept between steps.
 //
-// Cost: the update in tiles that stay in the first-level cache, a byte a weight beside it.
+// Cost: the update in tiles that stay in the first-level cache, and a byte per weight.
 
-/// `slots`: one or two arrays, or null. `keep`: null, or a byte a weight, 0 for what is pruned from here on. `update`(at, slots, length)
-/// updates elements [at, at + length), whose state begins at `slots`.
+/// `slots`: up to two arrays. `keep`: null, or a byte per weight, 0 for newly pruned ones. `update`(at, slots, length) updates elements
+/// [at, at + length), whose state begins at `slots`.
 template <typename T, typename Update>
 void update_pruned(T* weights, T* const (&slots)[2], int64_t count, const uint8_t* keep, const Update& update) {
   constexpr int64_t kTile = 4096;
@@ -108,7 +108,7 @@ void ShardOptimizer::update(size_t index, const at::Tensor& gradient, double lea
   const at::Tensor& weights = segments_[index].segment.weights;
   if (!weights.is_cpu()) return update_on_device(index, gradient, learning_rate, gradient_factor);
   const char* const data = static_cast<const char*>(gradient.data_ptr());
-  constexpr int64_t kGrain = 1 << 15;  // Elements worth a thread.
+  constexpr int64_t kGrain = 1 << 15;  // Elements per thread, at least.
   at::parallel_for(0, weights.numel(), kGrain, [&](int64_t begin, int64_t end) {
     update(index, begin, end - begin, data + begin * weights.element_size(), learning_rate, gradient_factor);
   });

@@ -39,7 +39,7 @@ StepOutcome judge_gradient(double norm_squared, const StepOptions& options, doub
   outcome.skipped = options.check_finite && !std::isfinite(norm_squared);
   if (options.clip_norm <= 0) return outcome;
   outcome.gradient_norm = std::sqrt(norm_squared) * std::abs(*factor);
-  // As LibTorch's and PyTorch's clip_grad_norm_(), the millionth included.
+  // As in LibTorch's and PyTorch's clip_grad_norm_(), including the 1e-6.
   const double scale = options.clip_norm / (outcome.gradient_norm + 1e-6);
   if (scale < 1) *factor *= scale;
   return outcome;

@@ -22,8 +22,7 @@ using torch::autograd::Engine;
 
 namespace {
 
-/// What the innermost call of the engine in this thread does with gradients: autograd::grad() may stand inside backward(), and the other
-/// way.
+/// What the innermost engine call of this thread does with gradients: autograd::grad() may run inside backward() and vice versa.
 struct Purpose {
   enum class Kind { kNone, kAccumulates, kReturns };
   static Kind& here() {
@@ -41,7 +40,7 @@ struct Purpose {
 struct BackwardWatch::Record {
   explicit Record(Calls calls) : calls(std::move(calls)) {}
   const Calls calls;
-  std::thread::id owner = std::this_thread::get_id();  ///< Whose backward() it is: of the thread that entered last, or made it.
+  std::thread::id owner = std::this_thread::get_id();  ///< The thread that entered last, or created it.
   std::atomic<bool> in_backward{false}, failed{false}, creates_graph{false}, ended{false};
 };
 
@@ -56,7 +55,7 @@ struct BackwardWatch::Backward {
   }
 };
 
-/// What is running, in this thread and in all.
+/// Backward passes under way, in this thread and in all.
 struct BackwardWatch::Running {
   static Backward*& here() {
     static thread_local Backward* backward = nullptr;
@@ -67,7 +66,7 @@ struct BackwardWatch::Running {
     return all;
   }
   static std::vector<std::shared_ptr<Record>>& watches() {
-    static std::vector<std::shared_ptr<Record>>& all = *new std::vector<std::shared_ptr<Record>>;  // Until the last thread has ended.
+    static std::vector<std::shared_ptr<Record>>& all = *new std::vector<std::shared_ptr<Record>>;  // Never destroyed.
     return all;
   }
   static std::vector<std::shared_ptr<Record>> watches_here() {
@@ -98,7 +97,7 @@ struct BackwardWatch::Running {
 class BackwardWatch::WatchedEngine final : public Engine {
  public:
   static void install() {
-    static WatchedEngine& engine = *new WatchedEngine(Engine::get_default_engine());  // Lives as long as the process.
+    static WatchedEngine& engine = *new WatchedEngine(Engine::get_default_engine());  // Never destroyed.
     static std::once_flag once;
     std::call_once(once, [] { torch::autograd::set_default_engine_stub([]() -> Engine& { return engine; }); });
   }
@@ -165,7 +164,7 @@ bool BackwardWatch::enter() {
   Backward* backward = Running::here();
   const std::lock_guard lock(Running::mutex());
   if (backward) record_->owner = std::this_thread::get_id();
-  // A device's thread: the one backward() there is. One within torch::autograd::grad(), or one of several, is seen by the engine's own
+  // In a device's thread: the only backward() under way. One within torch::autograd::grad(), or one of several, is seen by the engine's own
   // callback at its end.
   if (!backward && Running::everywhere().size() == 1) backward = Running::everywhere().front();
   if (backward) {
@@ -192,8 +191,6 @@ bool BackwardWatch::returns_gradients() { return Purpose::here() == Purpose::Kin
 bool BackwardWatch::has_failed() const { return record_->failed; }
 void BackwardWatch::clear() { record_->failed = false; }
 bool BackwardWatch::creates_graph() const { return record_->creates_graph; }
-
-// Hooks behind gradients.
 
 namespace {
 

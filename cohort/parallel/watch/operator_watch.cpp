@@ -20,19 +20,18 @@ namespace cohort {
 
 // Watching the operators of a thread.
 //
-// LibTorch sends every operator call through its dispatcher, which lets a thread switch on a "mode": a dispatch key above all others
-// (autocast, autograd, backends) whose fallback kernel gets each operator with its arguments on a stack. Ours looks the arguments' storages
-// up in a table of this thread, calls back, switches the mode off and calls the operator on. The engine runs backward with the state of the
-// thread that called backward(), so operators of backward come the same way, with saved tensors and their views among their arguments.
-// What lies on a device it runs in a thread of that device, which has the mode by then but not the table: there a table of all threads is
-// used, under a lock. The thread that called backward() waits meanwhile, so callbacks still come one at a time.
+// LibTorch's dispatcher lets a thread enable a "mode": a dispatch key above all others (autocast, autograd, backends) whose fallback kernel
+// gets each operator with its arguments on a stack. Ours looks up the arguments' storages in a table of this thread, calls back, disables
+// the mode and calls the operator. The engine runs backward with the state of the thread that called backward(), so its operators come the
+// same way. For a device it uses a thread of that device, which has the mode but not the table: there a table of all threads is used, under
+// a lock. The thread that called backward() waits meanwhile, so callbacks are never concurrent.
 //
-// RecordFunction callbacks would see the same arguments, but LibTorch swallows what they throw, and a failed exchange must stop the
-// operator. The key used is the one that LibTorch's own tests of such modes use; nothing else in LibTorch does.
+// RecordFunction callbacks would see the same arguments, but LibTorch swallows their exceptions, and a failed exchange must stop the
+// operator. The key is the one of LibTorch's own tests of such modes; nothing else in LibTorch uses it.
 //
-// Cost: arguments are put on a stack, and one hash look-up a tensor: 0.13 to 0.39 us more for a product of two tensors of 4 elements (0.94
-// us without; 5 rounds, each the best of 20 batches of 20000, one thread, 2 busy cores). Operators inside of operators are not watched:
-// they see the same memory as the outer one.
+// Cost: boxing the arguments and a hash look-up per tensor: 0.13 to 0.39 us more for a product of two tensors of 4 elements (0.94 us
+// without; 5 rounds, each the best of 20 batches of 20000, one thread, 2 busy cores). Nested operators are not watched: they access the
+// same memory as the outer one.
 
 namespace {
 
@@ -55,14 +54,14 @@ ThreadTable& mine() {
   return table;
 }
 
-/// What all threads watch, for the engine's.
+/// The tensors watched by all threads, for the engine's threads.
 struct SharedTable {
   std::shared_mutex mutex;
   Table watched;
 };
 
 SharedTable& shared() {
-  static SharedTable* const table = new SharedTable;  // Threads of the engine outlive static objects.
+  static SharedTable* const table = new SharedTable;  // Never destroyed: engine threads outlive static objects.
   return *table;
 }
 
@@ -101,7 +100,7 @@ bool is_written(const c10::Argument& argument) { return argument.alias_info() &&
 
 Found look_up(at::ArrayRef<c10::IValue> arguments, const std::vector<c10::Argument>& declared) {
   Found found;
-  std::shared_lock<std::shared_mutex> lock;  // Not for a thread's own table.
+  std::shared_lock<std::shared_mutex> lock;  // For the shared table only.
   const bool is_engine_thread = mine().num_watches == 0;
   if (is_engine_thread) lock = std::shared_lock(shared().mutex);
   const Table& watched = is_engine_thread ? shared().watched : mine().watched;
@@ -112,8 +111,7 @@ Found look_up(at::ArrayRef<c10::IValue> arguments, const std::vector<c10::Argume
 void before_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::vector<c10::Argument>& declared = op.schema().arguments();
   Found found = look_up(torch::jit::last(*stack, declared.size()), declared);
-  // set_() gives its first argument other memory (so works torch::load()) and writes nothing to the old one, which must be there all the
-  // same.
+  // set_() (used by torch::load()) gives its first argument other memory without writing to the old one, which must exist nevertheless.
   if (!found.empty() && op.operator_name().name == "aten::set_")
     for (FoundIds& one : found) one.written.clear();
   const c10::impl::ExcludeDispatchKeyGuard mode_off(kMode);
@@ -121,7 +119,7 @@ void before_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
-/// For the life of the process; without effect on threads that do not switch the mode on.
+/// Never unregistered; no effect on threads without the mode.
 void register_mode_fallback() {
   [[gnu::used]] static const torch::Library* const library = [] {  // Used: so that leak checkers see who holds it.
     auto* made = new torch::Library(torch::Library::IMPL, "_", kMode, __FILE__, __LINE__);
@@ -163,10 +161,9 @@ UnwatchedScope::~UnwatchedScope() {
   if (!was_excluded_) c10::impl::tls_set_dispatch_key_excluded(kMode, false);
 }
 
-// LibTorch dispatches an operator by the keys of its arguments. A stand-in has one key more, above all others, whose fallback kernel
-// throws; it lets pass what zero_grad() calls. The key is one that LibTorch's own tests of such tensors use; nothing else in LibTorch does.
-//
-// Versions of tensors would not do: clip_grad_norm_() writes through data(), which has a version of its own.
+// Operators are dispatched by the keys of their arguments. A stand-in has one more key, above all others, whose fallback kernel throws,
+// except in operators of zero_grad(). The key is the one of LibTorch's own tests; nothing else in LibTorch uses it. Version counters would
+// not do: clip_grad_norm_() writes through data(), which has its own version.
 
 namespace {
 
@@ -176,7 +173,7 @@ constexpr const char* kInstead =
     "optimizer in ParallelOptions and step(optimizer), after a backward() that is not in accumulate()";
 constexpr c10::DispatchKey kStandIn = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
-/// Storages of stand-ins that zero_grad(/*set_to_none=*/false) has set to zero.
+/// Storages of stand-ins zeroed by zero_grad(/*set_to_none=*/false).
 struct Zeroed {
   std::mutex mutex;
   std::unordered_set<const void*> storages;
@@ -202,7 +199,7 @@ void on_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   fail(ErrorCode::kBadInput, name, " of a gradient between backward() and step(): ", kInstead);
 }
 
-/// For the life of the process; without effect on other tensors.
+/// Never unregistered; no effect on other tensors.
 void register_stand_in_fallback() {
   [[gnu::used]] static const torch::Library* const library = [] {  // Used: so that leak checkers see who holds it.
     auto* made = new torch::Library(torch::Library::IMPL, "_", kStandIn, __FILE__, __LINE__);
@@ -220,7 +217,7 @@ at::Tensor gradient_stand_in(const at::Tensor& parameter) {
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kInstead);
   {
     const std::lock_guard lock(Zeroed::all().mutex);
-    Zeroed::all().storages.erase(&storage);  // Of one that had this address.
+    Zeroed::all().storages.erase(&storage);  // Of an earlier storage at this address.
   }
   at::Tensor stand_in =
       at::detail::make_tensor<c10::TensorImpl>(c10::Storage(nothing.storage()), nothing.key_set().add(kStandIn), nothing.dtype());

@@ -120,8 +120,8 @@ StepOutcome ZeroDataParallel::step(const StepOptions& options) {
   const auto began = Clock::now();
   std::vector<std::unique_ptr<Pending>> gathers;
   for (size_t segment = 0, reduced = 0; reduced < s.trained_units.size(); ++reduced) {
-    for (; segment < s.places.size() && s.places[segment].reduced_unit == reduced; ++segment) {
-      const ZeroPlace& place = s.places[segment];
+    for (; segment < s.segment_gradients.size() && s.segment_gradients[segment].reduced_unit == reduced; ++segment) {
+      const SegmentGradient& place = s.segment_gradients[segment];
       if (!s.used[static_cast<size_t>(place.parameter)]) continue;
       s.optimizer->update(segment, s.reduce->slice(reduced).narrow(0, place.slice_offset, place.count), options.learning_rate, factor);
     }

@@ -103,7 +103,7 @@ void ZeroDataParallel::State::divide_optimizer() {
       const NamedTensor& parameter = all[static_cast<size_t>(piece.parameter)];
       segments.push_back({parameter.name, parameter.tensor.sizes().vec(), piece.begin,
                           alias_of(weights->slice(index), piece.slice_offset, {piece.count})});
-      places.push_back({reduced, piece.parameter, piece.slice_offset, piece.count});
+      segment_gradients.push_back({reduced, piece.parameter, piece.slice_offset, piece.count});
     }
   }
   optimizer = std::make_unique<ShardOptimizer>(options.rule, std::move(segments));
@@ -219,7 +219,7 @@ bool ZeroDataParallel::State::exchange_notes(bool last, bool leaves) {
 double ZeroDataParallel::State::squared_norm_of_slices(const std::function<bool(const std::string&)>& counts) const {
   double sum = 0;
   std::vector<at::Tensor> norms;  // On the device.
-  for (const ZeroPlace& place : places) {
+  for (const SegmentGradient& place : segment_gradients) {
     if (!used[static_cast<size_t>(place.parameter)] || !counts(all[static_cast<size_t>(place.parameter)].name)) continue;
     const at::Tensor part = reduce->slice(place.reduced_unit).narrow(0, place.slice_offset, place.count);
     if (part.is_cpu()) sum += squared_norm(part.const_data_ptr(), place.count, part.scalar_type());
@@ -266,12 +266,12 @@ std::vector<FlatPiece> ZeroDataParallel::State::weight_pieces(bool saving) const
 // Cost: a few comparisons a parameter and call; n bytes read for the checksum of what was written.
 
 void ZeroDataParallel::State::watch_weights() {
-  place_of.assign(all.size(), {});
+  location_of.assign(all.size(), {});
   for (size_t index = 0; index < units.size(); ++index)
-    for (const int parameter : units[index].parameters) place_of[static_cast<size_t>(parameter)].unit = static_cast<int>(index);
+    for (const int parameter : units[index].parameters) location_of[static_cast<size_t>(parameter)].unit = static_cast<int>(index);
   for (size_t index = 0; index < units.size(); ++index)
     for (const SlicePiece& piece : slice_pieces(units[index], all, group.rank()))
-      place_of[static_cast<size_t>(piece.parameter)].piece = piece;
+      location_of[static_cast<size_t>(piece.parameter)].piece = piece;
   for (const NamedTensor& parameter : all) weight_watch.add(parameter, is_divided(parameter.tensor));
   replaced.assign(all.size(), 0);
   written.assign(all.size(), 0);
@@ -292,7 +292,7 @@ void ZeroDataParallel::State::notice_writes() {
 
 void ZeroDataParallel::State::take_over(size_t parameter) {
   const at::Tensor values = weight_watch.restore(parameter);
-  const auto& [unit, piece] = place_of[parameter];
+  const auto& [unit, piece] = location_of[parameter];
   written[parameter] = 1;
   if (!gather || gather->is_live(unit)) weight_watch.place(parameter).copy_(values);
   if (!gather) return;
@@ -306,7 +306,7 @@ void ZeroDataParallel::State::take_over(size_t parameter) {
 /// For the notes: in stage 3 what operators wrote counts for the first parameter of the unit.
 bool ZeroDataParallel::State::was_written(size_t parameter) const {
   if (!gather) return written[parameter] != 0;
-  const int unit = place_of[parameter].unit;
+  const int unit = location_of[parameter].unit;
   return replaced[parameter] != 0 ||
          (units[static_cast<size_t>(unit)].parameters.front() == static_cast<int>(parameter) && gather->was_written(unit));
 }
@@ -380,7 +380,7 @@ void ZeroDataParallel::State::fail_dropped(int parameter) const {
 void ZeroDataParallel::State::drop(int parameter) {
   used[static_cast<size_t>(parameter)] = 0;
   dropped[static_cast<size_t>(parameter)] = 1;
-  for (const ZeroPlace& place : places)
+  for (const SegmentGradient& place : segment_gradients)
     if (place.parameter == parameter) reduce->slice(place.reduced_unit).narrow(0, place.slice_offset, place.count).zero_();
 }
 

@@ -25,14 +25,14 @@ struct Quiet {
 };
 
 /// Where the gradient of an optimizer's segment lies.
-struct ZeroPlace {
+struct SegmentGradient {
   size_t reduced_unit = 0;  ///< Index among the trained units.
   int parameter = 0;
   int64_t slice_offset = 0, count = 0;
 };
 
 /// Where a parameter lies.
-struct WeightPlace {
+struct WeightLocation {
   int unit = -1;     ///< -1: it is not divided.
   SlicePiece piece;  ///< What this rank owns of it.
 };
@@ -54,8 +54,8 @@ struct ZeroDataParallel::State {
   std::unique_ptr<ZeroWeights> weights;
   std::unique_ptr<ZeroReduce> reduce;
   std::unique_ptr<ShardOptimizer> optimizer;
-  std::vector<ZeroPlace> places;      ///< One a segment of the optimizer.
-  std::vector<WeightPlace> place_of;  ///< One a parameter.
+  std::vector<SegmentGradient> segment_gradients;  ///< One a segment of the optimizer.
+  std::vector<WeightLocation> location_of;         ///< One a parameter.
   std::unique_ptr<ZeroGather> gather;
   std::unique_ptr<UseWatch> watch;
   std::unique_ptr<BufferAverage> buffers;
