@@ -1,6 +1,6 @@
 // ZeRO stages 1 to 3.
 //
-// Parameters lie in flat units (zero_units.h); rank r owns slice r of each: it alone holds optimizer state for it and updates it.
+// Parameters lie in flat units (zero_units.h); rank r owns slice r of each: only it holds optimizer state for the slice and updates it.
 //   1. Forward. Stage 3: a unit is gathered when an operator reads it (operator_watch.h says when, zero_gather.h does it).
 //   2. Backward. Post-accumulate hooks report each gradient; a unit whose gradients are all there is reduce-scattered while backward goes
 //   on
@@ -131,7 +131,7 @@ StepOutcome ZeroDataParallel::step(const StepOptions& options) {
   for (const auto& pending : gathers)
     if (pending) pending->wait();
   if (s.gather) s.gather->weights_changed();
-  for (const NamedTensor& parameter : s.all)  // So that backward through a graph from before the step is refused.
+  for (const NamedTensor& parameter : s.all)  // Refuses backward through a graph from before the step.
     if (parameter.tensor.requires_grad()) parameter.tensor.unsafeGetTensorImpl()->bump_version();
   s.weight_watch.remember();
   s.forget_gradients();
