@@ -1,5 +1,5 @@
-// Schedules of a chain of stages whose backward is whole: GPipe, 1F1B, interleaved 1F1B and breadth-first. Each is a table written down
-// from a formula. p ranks, m micro-batches, V stages a rank; bubbles are for equal times.
+// Schedules of a chain of stages with whole backwards: GPipe, 1F1B, interleaved 1F1B and breadth-first. p ranks, m micro-batches, V stages
+// per rank; bubbles are for equal times.
 #include <algorithm>
 
 #include "cohort/schedule/generators.h"

@@ -72,7 +72,7 @@ Schedule make_zero_bubble_h1(const PipelineShape& shape) {
 
 namespace {
 
-/// One rank's order, written part by part. Micro-batches from `num_micro_batches` on count but are not written.
+/// Writes one rank's order part by part. Micro-batches beyond `num_micro_batches` are counted but not written.
 class Writer {
  public:
   Writer(std::vector<Action>& actions, int rank, int num_ranks, int num_micro_batches)
@@ -133,8 +133,8 @@ Schedule faster_v(const Schedule& schedule, const StageCosts& costs) {
   ListRules rules = {.split_backward = true};
   rules.rank_limit.assign(p, 2 * p);
   rules.stage_limit.assign(num_stages, schedule.num_micro_batches);
-  // One place is left for stages on the way back. So the oldest micro-batch always gets on: none after it is under way on the way back, and
-  // on the way down there is a place as soon as the weight parts, always ready, are done. That is so on a chain; where a stage on the way
+  // One place is left for stages on the way back. So the oldest micro-batch always advances: no later one is in flight on the way back, and
+  // on the way down there is a place as soon as the weight parts, always ready, are done. That holds on a chain; where a stage on the way
   // back does not wait for one on the way down, it may take all places, and this rule drops out.
   rules.reserve.assign(num_stages, 0);
   for (int stage = 0; stage < num_stages; ++stage) {

@@ -8,8 +8,8 @@
 //   gather_with_sum    one all-gather, N/P each   <->  sum_and_slice    one reduce-scatter of N
 //
 // Sums go in rank order, so a tensor that is "the same on all ranks" has the same bits there. Dimensions other than the first cost one
-// local copy of N, which brings the pieces of the ranks one after the other. Source: Shoeybi et al. 2019, section 3 (f and g: the first
-// pair); Korthikanti et al. 2022, section 4.2.1 (the third). Where we differ: one function for all six, and second derivatives.
+// local copy of N, which makes the ranks' blocks contiguous. Source: Shoeybi et al. 2019, section 3 (f and g: the first pair); Korthikanti
+// et al. 2022, section 4.2.1 (the third). Where we differ: one function for all six, and second derivatives.
 
 #include "cohort/tensor/collective_ops.h"
 
@@ -91,7 +91,7 @@ at::Tensor run(Exchange exchange, const at::Tensor& input, int64_t dim, const Gr
       return gather(input, dim, group, exchange);
     case Exchange::kSlice: {
       const int64_t size = piece_size(input, dim, group, exchange);
-      // A copy: the result may outlive the whole tensor, whose memory a view would keep.
+      // A copy, since a view would keep the whole tensor's memory.
       return input.narrow(dim, group.rank() * size, size).clone(at::MemoryFormat::Contiguous);
     }
     case Exchange::kSumAndSlice:
@@ -102,7 +102,7 @@ at::Tensor run(Exchange exchange, const at::Tensor& input, int64_t dim, const Gr
 
 at::Tensor exchanged(Exchange exchange, const at::Tensor& input, int64_t dim, const Group& group);
 
-/// What backward needs.
+/// State for backward.
 struct Saved : torch::CustomClassHolder {
   Saved(Exchange exchange_in, int64_t dim_in, Group group_in) : exchange(exchange_in), dim(dim_in), group(std::move(group_in)) {}
   Exchange exchange;

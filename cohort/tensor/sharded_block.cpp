@@ -38,7 +38,7 @@
 namespace cohort {
 namespace {
 
-/// A layer's two parameters; what is done with them stands in forward.
+/// A layer's two parameters, used by forward.
 class Weights : public torch::nn::Module {
  public:
   explicit Weights(const std::string& kind) : torch::nn::Module(kind) {}
@@ -48,7 +48,7 @@ class Weights : public torch::nn::Module {
   at::Tensor weight, bias;
 };
 
-/// In the type in which a linear layer will take it, so that an exchange in front of the layer moves no more than it must.
+/// Casts to the type that a linear layer will use, which reduces the bytes of an exchange before it.
 at::Tensor in_activation_type(const at::Tensor& input) {
   const c10::DeviceType device = input.device().type();
   if (!at::autocast::is_autocast_enabled(device) || input.scalar_type() == at::kDouble) return input;
@@ -60,11 +60,11 @@ at::Tensor in_activation_type(const at::Tensor& input) {
 struct ShardedTransformerBlock::State {
   Group group;
   bool sequence_parallel;
-  BlockOptions options;  ///< Of the whole block.
+  BlockOptions options;  ///< Of the undivided block.
   double epsilon1, epsilon2;
   std::shared_ptr<Weights> norm1, norm2, qkv, out, up, down;
 
-  /// What each rank has whole, as forward uses it: with gradients that are whole too.
+  /// Replicated parameters as forward uses them: with complete gradients.
   struct WholeVectors {
     at::Tensor norm1_weight, norm1_bias, norm2_weight, norm2_bias, out_bias, down_bias;
   };
@@ -92,7 +92,7 @@ struct ShardedTransformerBlock::State {
     return sum + bias.to(sum.scalar_type());
   }
 
-  /// The block's dropout 0 or 1.
+  /// The block's dropout number 0 or 1.
   at::Tensor dropout(const at::Tensor& x, int64_t number, bool is_training) const {
     if (options.dropout == 0.0 || !is_training) return x;
     const StepContext* context = current_step_context();
