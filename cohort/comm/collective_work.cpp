@@ -95,7 +95,7 @@ Reduction reduction_of(const char* operation, const c10d::ReduceOp& op, at::Scal
     case c10d::ReduceOp::AVG:
       if (whole)
         fail(ErrorCode::kBadInput, operation, ": the average of ", c10::toString(type),
-             " numbers is no whole number: sum them, or convert them first");
+             " numbers is not an integer: sum them, or convert them first");
       return Reduction::kAverage;
     case c10d::ReduceOp::MIN:
       if (complex) refuse("the minimum");

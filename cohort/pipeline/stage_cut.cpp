@@ -85,7 +85,7 @@ StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout) {
     for (const std::string& name : layout.stages[stage].layers) {
       const auto found = index.find(name);
       if (found == index.end())
-        fail(ErrorCode::kBadInput, name_settings("--layout: stage "), stage, " names layer '", name, "', which the model has not",
+        fail(ErrorCode::kBadInput, name_settings("--layout: stage "), stage, " names layer '", name, "', which is not in the model",
              did_you_mean(name, names));
       int& place = stage_of[static_cast<size_t>(found->second)];
       if (place >= 0)

@@ -18,13 +18,13 @@ constexpr size_t kMostEventsOfWorker = 8;
 
 double finite(const Json& value, const std::string& where) {
   if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0)
-    fail(ErrorCode::kBadInput, where, ": virtual clock: ", value.dump().substr(0, 40), " is no time");
+    fail(ErrorCode::kBadInput, where, ": virtual clock: ", value.dump().substr(0, 40), " is not a time");
   return value.get<double>();
 }
 
 int64_t count(const Json& value, const std::string& where, int64_t most) {
   if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > most)
-    fail(ErrorCode::kBadInput, where, ": virtual clock: ", value.dump().substr(0, 40), " is no whole number from 0 to ", most);
+    fail(ErrorCode::kBadInput, where, ": virtual clock: ", value.dump().substr(0, 40), " is not an integer from 0 to ", most);
   return value.get<int64_t>();
 }
 

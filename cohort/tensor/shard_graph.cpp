@@ -22,67 +22,6 @@
 #include "cohort/tensor/sharded_block.h"
 
 namespace cohort {
-namespace shard_rules {
-
-Plan whole(const std::string& reason) {
-  Plan plan;
-  plan.reason = reason;
-  return plan;
-}
-
-Plan divided(Placement output) {
-  Plan plan;
-  plan.placement = "divided";
-  plan.needs_whole_inputs = false;
-  plan.output = output;
-  return plan;
-}
-
-int64_t divided_dim(Placement placement) { return placement == Placement::kFeatures ? -1 : 1; }
-
-std::function<void(LayerGraph&, std::map<std::string, ParameterShard>&)> set_function(size_t index, LayerGraph::Function function) {
-  return [index, function = std::move(function)](LayerGraph& graph, std::map<std::string, ParameterShard>&) {
-    graph.replace_layer(index, nullptr, function);
-  };
-}
-
-Rule rule_of(const std::string& kind) {
-  static const std::map<std::string, Rule> table = {
-      {"linear", linear},
-      {"conv2d", convolution},
-      {"embedding", embedding},
-      {"transformerblock", transformer_block},
-      {"batchnorm2d", batch_norm},
-      {"ghostbatchnorm2d", batch_norm},
-      {"groupnorm", group_norm},
-      {"layernorm", layer_norm},
-      {"relu", pointwise},
-      {"relu6", pointwise},
-      {"leakyrelu", pointwise},
-      {"elu", pointwise},
-      {"gelu", pointwise},
-      {"silu", pointwise},
-      {"mish", pointwise},
-      {"softplus", pointwise},
-      {"sigmoid", pointwise},
-      {"tanh", pointwise},
-      {"hardtanh", pointwise},
-      {"identity", pointwise},
-      {"maxpool2d", per_channel},
-      {"avgpool2d", per_channel},
-      {"adaptivemaxpool2d", per_channel},
-      {"adaptiveavgpool2d", per_channel},
-      {"flatten", flatten},
-      {"mean", global_mean},
-      {"add", add},
-      {"dropout", dropout},
-  };
-  const auto found = table.find(kind);
-  return found == table.end() ? nullptr : found->second;
-}
-
-}  // namespace shard_rules
-
 namespace {
 
 using shard_rules::Division;

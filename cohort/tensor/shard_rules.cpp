@@ -28,6 +28,37 @@
 
 namespace cohort::shard_rules {
 
+Plan whole(const std::string& reason) {
+  Plan plan;
+  plan.reason = reason;
+  return plan;
+}
+
+int64_t divided_dim(Placement placement) { return placement == Placement::kFeatures ? -1 : 1; }
+
+int64_t num_positions(const LayerGraph::Layer& layer) {
+  const auto* embedding = dynamic_cast<const ByteEmbeddingImpl*>(layer.module.get());
+  return embedding == nullptr ? 0 : embedding->position->weight.size(0);
+}
+
+namespace {
+
+/// A plan for a layer that works on each rank's block and returns the same block.
+Plan divided(Placement output) {
+  Plan plan;
+  plan.placement = "divided";
+  plan.needs_whole_inputs = false;
+  plan.output = output;
+  return plan;
+}
+
+/// The plan's `apply` for a layer that keeps its module.
+std::function<void(LayerGraph&, std::map<std::string, ParameterShard>&)> set_function(size_t index, LayerGraph::Function function) {
+  return [index, function = std::move(function)](LayerGraph& graph, std::map<std::string, ParameterShard>&) {
+    graph.replace_layer(index, nullptr, function);
+  };
+}
+
 // Linear layers: y = x W^T + b, W {out, in}, for layers of kind "linear" with the parameters weight and bias.
 //
 //   column      W and b divided by rows: y_r = x W_r^T + b_r, the features of y divided. Backward: one all-reduce of the gradient of x.
@@ -37,8 +68,6 @@ namespace cohort::shard_rules {
 //
 // Divided input is taken by "row", so that column -> element-wise -> row costs one sum forward and one backward for two layers. Positions
 // that are divided are gathered before "column", whose backward then sums and slices. Source: Shoeybi et al. 2019, section 3.
-
-namespace {
 
 /// The parameters of y = x W^T + b, whatever the module's type (a tied output layer is not a torch::nn::Linear); weight undefined for other
 /// parameters.
@@ -82,8 +111,6 @@ Plan row(const LayerQuery& query, const LinearParameters& linear, Placement inpu
   return plan;
 }
 
-}  // namespace
-
 Plan linear(const LayerQuery& query) {
   const LinearParameters linear = parameters_of(query.layer->module.get());
   if (!linear.weight.defined()) return whole("its parameters are not those of a linear layer");
@@ -107,8 +134,6 @@ Plan linear(const LayerQuery& query) {
 //
 // The same pair as column and row of linear layers. Source: Dryden et al. 2019, "Channel and filter parallelism for large-scale CNN
 // training", section 3.
-
-namespace {
 
 using ConvolutionModule = std::shared_ptr<torch::nn::Conv2dImpl>;
 
@@ -138,11 +163,9 @@ Plan channels_in(const LayerQuery& query, const ConvolutionModule& convolution, 
   return plan;
 }
 
-}  // namespace
-
 Plan convolution(const LayerQuery& query) {
   const auto convolution = std::dynamic_pointer_cast<torch::nn::Conv2dImpl>(query.layer->module);
-  if (!convolution) return whole("its module is no torch::nn::Conv2d");
+  if (!convolution) return whole("its module is not a torch::nn::Conv2d");
   if (convolution->options.groups() != 1) return whole("its channels are in groups");
   if (query.shares_weight) return whole("its weight is another layer's too");
   // Paddings other than zeros are done by the module, which adds the bias.
@@ -164,8 +187,6 @@ Plan convolution(const LayerQuery& query) {
 // a reduce-scatter that leaves each rank its positions. The table of positions is small and stays whole; where the positions are divided
 // each rank adds its own rows, and the gradients of the rows are joined. Source: Shoeybi et al. 2019, section 3.
 
-namespace {
-
 /// This rank's rows of a table.
 struct Rows {
   at::Tensor weight;     ///< {rows, width}
@@ -183,7 +204,7 @@ at::Tensor look_up(const at::Tensor& ids, const Rows& rows) {
   const int64_t num_rows = rows.weight.size(0);
   for (int64_t i = 0; i < flat.numel(); ++i) {
     if (id[i] < 0 || id[i] >= rows.whole) {
-      fail(ErrorCode::kBadInput, "embedding: the input holds ", id[i], ", which is no row of a table of ", rows.whole);
+      fail(ErrorCode::kBadInput, "embedding: the input holds ", id[i], ", which is not a row of a table of ", rows.whole);
     }
     is_elsewhere[i] = id[i] < rows.first || id[i] >= rows.first + num_rows;
     row[i] = is_elsewhere[i] ? 0 : id[i] - rows.first;
@@ -248,19 +269,12 @@ Plan byte_embedding(const LayerQuery& query, const std::shared_ptr<ByteEmbedding
   return plan;
 }
 
-}  // namespace
-
-int64_t num_positions(const LayerGraph::Layer& layer) {
-  const auto* embedding = dynamic_cast<const ByteEmbeddingImpl*>(layer.module.get());
-  return embedding == nullptr ? 0 : embedding->position->weight.size(0);
-}
-
 Plan embedding(const LayerQuery& query) {
   const auto& module = query.layer->module;
   if (query.inputs.at(0) != Placement::kWhole) return {};
   if (auto bytes = std::dynamic_pointer_cast<ByteEmbeddingImpl>(module)) return byte_embedding(query, bytes);
   if (auto table = std::dynamic_pointer_cast<torch::nn::EmbeddingImpl>(module)) return plain_embedding(query, *table);
-  return whole("its module is no embedding that is known");
+  return whole("its module is an unknown embedding");
 }
 
 // Transformer blocks: heads and hidden units are divided within the block (sharded_block.h); its input and output are whole, or a block of
@@ -268,7 +282,7 @@ Plan embedding(const LayerQuery& query) {
 
 Plan transformer_block(const LayerQuery& query) {
   const auto block = std::dynamic_pointer_cast<TransformerBlockImpl>(query.layer->module);
-  if (!block) return whole("its module is no block that is known");
+  if (!block) return whole("its module is an unknown block");
   if (const std::string reason = why_not_divided(*block, query.num_ranks); !reason.empty()) return whole(reason);
   if (query.shares_weight) return whole("its weight is another layer's too");
   const Placement input = query.inputs.at(0);
@@ -292,7 +306,7 @@ Plan batch_norm(const LayerQuery& query) {
   if (query.inputs.at(0) != Placement::kChannels) return {};
   const torch::nn::Module* module = query.layer->module.get();
   if (dynamic_cast<const torch::nn::BatchNorm2dImpl*>(module) == nullptr && dynamic_cast<const GhostBatchNorm2dImpl*>(module) == nullptr)
-    return whole("its module is no batch norm that is known");
+    return whole("its module is an unknown batch norm");
   if (query.shares_weight) return whole("its weight is another layer's too");
   Plan plan = divided(Placement::kChannels);
   for (const auto& parameter : module->named_parameters()) plan.divisions.push_back({parameter.key(), 0});
@@ -304,7 +318,7 @@ Plan batch_norm(const LayerQuery& query) {
 
 Plan group_norm(const LayerQuery& query) {
   const auto norm = std::dynamic_pointer_cast<torch::nn::GroupNormImpl>(query.layer->module);
-  if (!norm) return whole("its module is no torch::nn::GroupNorm");
+  if (!norm) return whole("its module is not a torch::nn::GroupNorm");
   if (query.shares_weight) return whole("its weight is another layer's too");
   const int64_t num_groups = norm->options.num_groups();
   if (!query.divides(num_groups)) return whole(concat("its ", num_groups, " groups do not divide by ", query.num_ranks, " ranks"));
@@ -320,7 +334,7 @@ Plan group_norm(const LayerQuery& query) {
 Plan layer_norm(const LayerQuery& query) {
   if (query.inputs.at(0) != Placement::kPositions) return {};
   const auto norm = std::dynamic_pointer_cast<torch::nn::LayerNormImpl>(query.layer->module);
-  if (!norm) return whole("its module is no torch::nn::LayerNorm");
+  if (!norm) return whole("its module is not a torch::nn::LayerNorm");
   if (norm->options.normalized_shape().size() != 1) return whole("it normalises over positions");
   Plan plan = divided(Placement::kPositions);
   plan.apply = set_function(query.index, [norm, group = query.group](const LayerGraph::Inputs& in) {
@@ -342,7 +356,7 @@ Plan layer_norm(const LayerQuery& query) {
 
 Plan pointwise(const LayerQuery& query) {
   const auto& module = query.layer->module;
-  if (module && !module->parameters().empty()) return whole("it has parameters, which its kind has not");
+  if (module && !module->parameters().empty()) return whole("it has parameters, unlike layers of its kind");
   const Placement input = query.inputs.at(0);
   return input == Placement::kWhole ? Plan{} : divided(input);
 }
@@ -366,8 +380,6 @@ Plan add(const LayerQuery& query) {
   return query.inputs.front() == Placement::kWhole ? Plan{} : divided(query.inputs.front());
 }
 
-namespace {
-
 /// Multiplies by this rank's block of `module`'s factors for the whole tensor.
 template <typename Module>
 Plan divided_dropout(const LayerQuery& query, const std::shared_ptr<Module>& module) {
@@ -383,13 +395,48 @@ Plan divided_dropout(const LayerQuery& query, const std::shared_ptr<Module>& mod
   return plan;
 }
 
-}  // namespace
-
 Plan dropout(const LayerQuery& query) {
   if (query.inputs.at(0) == Placement::kWhole) return {};
   if (auto ours = std::dynamic_pointer_cast<DropoutImpl>(query.layer->module)) return divided_dropout(query, ours);
   if (auto torchs = std::dynamic_pointer_cast<torch::nn::DropoutImpl>(query.layer->module)) return divided_dropout(query, torchs);
-  return whole("its module is no dropout that is known");
+  return whole("its module is an unknown dropout");
+}
+
+}  // namespace
+
+Rule rule_of(const std::string& kind) {
+  static const std::map<std::string, Rule> table = {
+      {"linear", linear},
+      {"conv2d", convolution},
+      {"embedding", embedding},
+      {"transformerblock", transformer_block},
+      {"batchnorm2d", batch_norm},
+      {"ghostbatchnorm2d", batch_norm},
+      {"groupnorm", group_norm},
+      {"layernorm", layer_norm},
+      {"relu", pointwise},
+      {"relu6", pointwise},
+      {"leakyrelu", pointwise},
+      {"elu", pointwise},
+      {"gelu", pointwise},
+      {"silu", pointwise},
+      {"mish", pointwise},
+      {"softplus", pointwise},
+      {"sigmoid", pointwise},
+      {"tanh", pointwise},
+      {"hardtanh", pointwise},
+      {"identity", pointwise},
+      {"maxpool2d", per_channel},
+      {"avgpool2d", per_channel},
+      {"adaptivemaxpool2d", per_channel},
+      {"adaptiveavgpool2d", per_channel},
+      {"flatten", flatten},
+      {"mean", global_mean},
+      {"add", add},
+      {"dropout", dropout},
+  };
+  const auto found = table.find(kind);
+  return found == table.end() ? nullptr : found->second;
 }
 
 }  // namespace cohort::shard_rules

@@ -55,31 +55,11 @@ struct Plan {
 
 /// A plan that leaves the layer whole and says why.
 Plan whole(const std::string& reason);
-/// A plan for a layer that works on each rank's block and returns the same block.
-Plan divided(Placement output);
-/// The plan's `apply` for a layer that keeps its module.
-std::function<void(LayerGraph&, std::map<std::string, ParameterShard>&)> set_function(size_t index, LayerGraph::Function function);
-
 using Rule = Plan (*)(const LayerQuery&);
 /// By LayerGraph::Layer::kind; null where there is no rule.
 Rule rule_of(const std::string& kind);
 
 /// The number of positions of an embedding with a fixed number of them, else 0.
 int64_t num_positions(const LayerGraph::Layer& layer);
-
-// By family, in shard_rules.cpp.
-Plan linear(const LayerQuery& query);
-Plan convolution(const LayerQuery& query);
-Plan pointwise(const LayerQuery& query);    ///< relu, gelu, ...: any block.
-Plan per_channel(const LayerQuery& query);  ///< Pooling: a block of the channels.
-Plan flatten(const LayerQuery& query);
-Plan global_mean(const LayerQuery& query);
-Plan add(const LayerQuery& query);
-Plan dropout(const LayerQuery& query);
-Plan batch_norm(const LayerQuery& query);
-Plan group_norm(const LayerQuery& query);
-Plan layer_norm(const LayerQuery& query);
-Plan embedding(const LayerQuery& query);
-Plan transformer_block(const LayerQuery& query);
 
 }  // namespace cohort::shard_rules

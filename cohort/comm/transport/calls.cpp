@@ -172,48 +172,41 @@ size_t sum_of(const std::vector<size_t>& counts) { return std::accumulate(counts
 
 bool is_uneven(const Call& call) { return call.op == Op::kAllToAll && !(call.send_counts.empty() && call.receive_counts.empty()); }
 
+namespace {
+
+/// Blocks of rank_bytes() in a rank's input and output of each operation.
+enum class Blocks { kNone, kOne, kAll, kOneAtRoot, kAllAtRoot };
+struct Shape {
+  Blocks input, output;
+};
+constexpr Shape kShapes[] = {
+    {Blocks::kOne, Blocks::kOne},        // All-reduce
+    {Blocks::kOne, Blocks::kOneAtRoot},  // Reduce
+    {Blocks::kAll, Blocks::kOne},        // Reduce-scatter
+    {Blocks::kOne, Blocks::kAll},        // All-gather
+    {Blocks::kOneAtRoot, Blocks::kOne},  // Broadcast
+    {Blocks::kAll, Blocks::kAll},        // All-to-all
+    {Blocks::kOne, Blocks::kAllAtRoot},  // Gather
+    {Blocks::kAllAtRoot, Blocks::kOne},  // Scatter
+    {Blocks::kNone, Blocks::kNone},      // Barrier
+};
+
+size_t block_bytes(Blocks blocks, const Call& call, int rank, int size) {
+  if (blocks == Blocks::kNone || (blocks >= Blocks::kOneAtRoot && rank != call.root)) return 0;
+  const bool all = blocks == Blocks::kAll || blocks == Blocks::kAllAtRoot;
+  return rank_bytes(call) * static_cast<size_t>(all ? size : 1);
+}
+
+}  // namespace
+
 size_t input_bytes(const Call& call, int rank, int size) {
-  const size_t piece = rank_bytes(call), all = piece * static_cast<size_t>(size);
-  switch (call.op) {
-    case Op::kAllReduce:
-    case Op::kReduce:
-    case Op::kAllGather:
-    case Op::kGather:
-      return piece;
-    case Op::kBroadcast:
-      return rank == call.root ? piece : 0;
-    case Op::kScatter:
-      return rank == call.root ? all : 0;
-    case Op::kReduceScatter:
-      return all;
-    case Op::kAllToAll:
-      return is_uneven(call) ? sum_of(call.send_counts) * c10::elementSize(call.type) : all;
-    case Op::kBarrier:
-      return 0;
-  }
-  return 0;
+  if (is_uneven(call)) return sum_of(call.send_counts) * c10::elementSize(call.type);
+  return block_bytes(kShapes[static_cast<size_t>(call.op)].input, call, rank, size);
 }
 
 size_t output_bytes(const Call& call, int rank, int size) {
-  const size_t piece = rank_bytes(call), all = piece * static_cast<size_t>(size);
-  switch (call.op) {
-    case Op::kAllReduce:
-    case Op::kBroadcast:
-    case Op::kReduceScatter:
-    case Op::kScatter:
-      return piece;
-    case Op::kReduce:
-      return rank == call.root ? piece : 0;
-    case Op::kGather:
-      return rank == call.root ? all : 0;
-    case Op::kAllGather:
-      return all;
-    case Op::kAllToAll:
-      return is_uneven(call) ? sum_of(call.receive_counts) * c10::elementSize(call.type) : all;
-    case Op::kBarrier:
-      return 0;
-  }
-  return 0;
+  if (is_uneven(call)) return sum_of(call.receive_counts) * c10::elementSize(call.type);
+  return block_bytes(kShapes[static_cast<size_t>(call.op)].output, call, rank, size);
 }
 
 void check_call(const Call& call, int size) {
@@ -251,11 +244,11 @@ void check_frames(const CallFrame* frames, int size, const char* group) {
 
 bool finish_from_frames(const CallFrame* frames, const Call& call, int rank, int size) {
   const bool one_has_all = call.op == Op::kScatter || call.op == Op::kReduceScatter || call.op == Op::kAllToAll;
-  const size_t piece = rank_bytes(call), most = one_has_all ? piece * static_cast<size_t>(size) : piece;
+  const size_t bytes = rank_bytes(call), most = one_has_all ? bytes * static_cast<size_t>(size) : bytes;
   if (is_uneven(call) || most > CallFrame::kPayloadBytes) return false;
   if (call.op == Op::kAllReduce || call.op == Op::kReduce || call.op == Op::kReduceScatter) check_reduction(call.reduction, call.type);
   std::byte* output = static_cast<std::byte*>(call.output);
-  const size_t mine = piece * static_cast<size_t>(rank);
+  const size_t mine = bytes * static_cast<size_t>(rank);
   const auto reduce_at = [&](size_t offset) {
     // Payloads are aligned for every type.
     std::vector<const std::byte*> addends;
@@ -273,17 +266,17 @@ bool finish_from_frames(const CallFrame* frames, const Call& call, int rank, int
       reduce_at(mine);
       break;
     case Op::kBroadcast:
-      if (rank != call.root || output) copy_bytes(output, frames[call.root].payload, piece);
+      if (rank != call.root || output) copy_bytes(output, frames[call.root].payload, bytes);
       break;
     case Op::kScatter:
-      copy_bytes(output, frames[call.root].payload + mine, piece);
+      copy_bytes(output, frames[call.root].payload + mine, bytes);
       break;
     case Op::kAllGather:
     case Op::kGather:
     case Op::kAllToAll:
       if (call.op == Op::kGather && rank != call.root) break;
       for (int peer = 0; peer < size; ++peer)
-        copy_bytes(output + piece * static_cast<size_t>(peer), frames[peer].payload + (call.op == Op::kAllToAll ? mine : 0), piece);
+        copy_bytes(output + bytes * static_cast<size_t>(peer), frames[peer].payload + (call.op == Op::kAllToAll ? mine : 0), bytes);
       break;
     case Op::kBarrier:
       break;

@@ -54,7 +54,7 @@ std::unique_ptr<Codec> make_codec(const std::string& compress) {
   if (name == "fp16") return make_fp16_codec();
   if (name == "bf16") return make_bf16_codec();
   if (name == "int8") return make_int8_codec();
-  fail(ErrorCode::kBadInput, "compress=", name, " is no code of single numbers; there are: fp16 bf16 int8");
+  fail(ErrorCode::kBadInput, "compress=", name, " does not code single numbers; use one of: fp16 bf16 int8");
 }
 
 void check_compressor(const std::string& spec) { parse_compression(spec); }

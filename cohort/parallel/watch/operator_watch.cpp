@@ -77,7 +77,7 @@ void add_once(std::vector<int>& ids, int id) {
 
 void look_up(const at::Tensor& tensor, bool is_written, const Table& watched, Found& found) {
   if (!tensor.defined() || !tensor.has_storage()) return;
-  const auto place = watched.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  const auto place = watched.find(storage_of(tensor));
   if (place == watched.end()) return;
   const auto [watch, id] = place->second;
   auto entry = std::find_if(found.begin(), found.end(), [watch = watch](const auto& one) { return one.watch == watch; });
@@ -119,11 +119,12 @@ void before_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
-/// Never unregistered; no effect on threads without the mode.
-void register_mode_fallback() {
-  [[gnu::used]] static const torch::Library* const library = [] {  // Used: so that leak checkers see who holds it.
-    auto* made = new torch::Library(torch::Library::IMPL, "_", kMode, __FILE__, __LINE__);
-    made->fallback(torch::CppFunction::makeFromBoxedFunction<&before_operator>());
+/// Makes kKernel the fallback of a dispatch key, for the rest of the process; no effect on threads and tensors without the key.
+template <auto kKernel>
+void register_fallback(c10::DispatchKey key) {
+  [[gnu::used]] static const torch::Library* const library = [key] {  // Used: so that leak checkers see the reference.
+    auto* made = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+    made->fallback(torch::CppFunction::makeFromBoxedFunction<kKernel>());
     return made;
   }();
 }
@@ -131,7 +132,7 @@ void register_mode_fallback() {
 }  // namespace
 
 UseWatch::UseWatch(Callback before_use) : before_use_(std::move(before_use)) {
-  register_mode_fallback();
+  register_fallback<&before_operator>(kMode);
   if (mine().num_watches++ == 0) c10::impl::tls_set_dispatch_key_included(kMode, true);
 }
 
@@ -183,8 +184,6 @@ struct Zeroed {
   }
 };
 
-const void* storage_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }
-
 void on_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
   if (name == "aten::zero_") {
@@ -199,19 +198,10 @@ void on_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   fail(ErrorCode::kBadInput, name, " of a gradient between backward() and step(): ", kInstead);
 }
 
-/// Never unregistered; no effect on other tensors.
-void register_stand_in_fallback() {
-  [[gnu::used]] static const torch::Library* const library = [] {  // Used: so that leak checkers see who holds it.
-    auto* made = new torch::Library(torch::Library::IMPL, "_", kStandIn, __FILE__, __LINE__);
-    made->fallback(torch::CppFunction::makeFromBoxedFunction<&on_operator>());
-    return made;
-  }();
-}
-
 }  // namespace
 
 at::Tensor gradient_stand_in(const at::Tensor& parameter) {
-  register_stand_in_fallback();
+  register_fallback<&on_operator>(kStandIn);
   const at::Tensor nothing = at::empty({0}, at::TensorOptions(parameter.scalar_type()));
   c10::StorageImpl& storage = *nothing.storage().unsafeGetStorageImpl();
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kInstead);

@@ -12,8 +12,6 @@
 namespace cohort {
 namespace {
 
-const void* storage_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }
-
 bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return storage_of(a) == storage_of(b) && a.storage_offset() == b.storage_offset() && a.is_contiguous();
 }

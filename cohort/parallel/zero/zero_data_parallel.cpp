@@ -174,22 +174,8 @@ MemoryForecast ZeroDataParallel::memory_forecast() const {
   return forecast;
 }
 
-std::vector<FlatPiece> ZeroDataParallel::saved_pieces() {
-  const Quiet quiet;
-  state_->notice_writes();
-  if (state_->gather) state_->gather->keep_writes();
-  std::vector<FlatPiece> pieces = state_->optimizer->state(/*saving=*/true);
-  for (FlatPiece& piece : state_->weight_pieces(/*saving=*/true)) pieces.push_back(std::move(piece));
-  return pieces;
-}
-
-std::vector<FlatPiece> ZeroDataParallel::loaded_pieces() {
-  const Quiet quiet;
-  state_->notice_writes();
-  std::vector<FlatPiece> pieces = state_->optimizer->state(/*saving=*/false);
-  for (FlatPiece& piece : state_->weight_pieces(/*saving=*/false)) pieces.push_back(std::move(piece));
-  return pieces;
-}
+std::vector<FlatPiece> ZeroDataParallel::saved_pieces() { return state_->pieces(/*saving=*/true); }
+std::vector<FlatPiece> ZeroDataParallel::loaded_pieces() { return state_->pieces(/*saving=*/false); }
 
 ShardOptimizer* ZeroDataParallel::optimizer() { return state_->optimizer.get(); }
 

@@ -241,9 +241,12 @@ double ZeroDataParallel::State::squared_norm_of_all(const std::function<bool(con
   return total;
 }
 
-/// Pieces of weights: this rank's slices, and undivided ones (saved by rank 0, loaded by all).
-std::vector<FlatPiece> ZeroDataParallel::State::weight_pieces(bool saving) const {
-  std::vector<FlatPiece> pieces;
+/// Pieces of the optimizer and of weights: this rank's slices, and undivided ones (saved by rank 0, loaded by all).
+std::vector<FlatPiece> ZeroDataParallel::State::pieces(bool saving) {
+  const Quiet quiet;
+  notice_writes();
+  if (saving && gather) gather->keep_writes();
+  std::vector<FlatPiece> pieces = optimizer->state(saving);
   const auto name = [&](int parameter) { return "model/" + all[static_cast<size_t>(parameter)].name; };
   for (size_t index = 0; index < units.size(); ++index)
     for (const SlicePiece& piece : slice_pieces(units[index], all, group.rank()))

@@ -99,7 +99,7 @@ struct ZeroDataParallel::State {
   void forget_writes();
   double squared_norm_of_slices(const std::function<bool(const std::string&)>& counts) const;
   double squared_norm_of_all(const std::function<bool(const std::string&)>& counts) const;
-  std::vector<FlatPiece> weight_pieces(bool saving) const;
+  std::vector<FlatPiece> pieces(bool saving);
 };
 
 }  // namespace cohort
