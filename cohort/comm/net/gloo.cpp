@@ -61,18 +61,17 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> connect(c10::intrusive_ptr<c10d::Stor
   return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size, std::move(options));
 }
 
-std::string mismatch_with(const char* until_then) {
-  return name_settings(
-      concat("the Gloo inside LibTorch " TORCH_VERSION
-             " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild Cohort against this "
-             "LibTorch, or report the two versions; until then ",
-             until_then));
+std::string mismatch_with(const std::string& workaround) {
+  return concat("the Gloo inside LibTorch " TORCH_VERSION
+                " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild Cohort against this LibTorch, or "
+                "report the two versions; until then ",
+                workaround);
 }
 
 /// Runs each collective that Cohort uses in a world of one rank, which crosses every virtual table and structure that the declarations
 /// describe.
 void self_test() {
-  const std::string line = mismatch_with("train with --workers 1");
+  const std::string line = mismatch_with(name_settings("train with --workers 1"));
   const CrashGuard guard(line.c_str());
   auto group = connect(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 10);
   std::vector<at::Tensor> tensors{at::full({8}, 3.0f, at::kFloat)};
@@ -303,7 +302,7 @@ void GlooMessage::wait_for_gloo() {
 
 /// Two ranks of this process exchange a message in all the ways that Cohort uses.
 void self_test_of_messages() {
-  const std::string line = mismatch_with("train on one host with --backend shm");
+  const std::string line = mismatch_with(name_settings("train on one host with --backend shm"));
   make_gloo(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 20);  // Its own test must come first: guards do not nest.
   const CrashGuard guard(line.c_str());
   const auto store = c10::make_intrusive<c10d::HashStore>();

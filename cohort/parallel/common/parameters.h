@@ -30,9 +30,6 @@ COHORT_API std::vector<NamedTensor> trained_parameters(const std::vector<NamedTe
 
 COHORT_API int64_t total_bytes(const std::vector<NamedTensor>& tensors);
 
-/// Identifies the memory of a tensor, also where it has none at the moment.
-inline const void* storage_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }
-
 /// One line per tensor: "conv1.weight Float [32, 1, 5, 5] trained". Must be equal on ranks that train together.
 COHORT_API std::string signature(const std::vector<NamedTensor>& parameters);
 

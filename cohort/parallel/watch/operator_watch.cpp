@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
+#include "cohort/parallel/watch/weight_watch.h"
 
 namespace cohort {
 
