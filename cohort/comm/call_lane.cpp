@@ -348,15 +348,18 @@ void CallLane::end_all(Queue ended) {
   if (num_waiting_.load(std::memory_order_seq_cst) > 0) wake();
 }
 
-
-/// Sleeps until nobody drives or `enough`.
-void CallLane::wait_for_driver(const std::function<bool()>& enough, Deadline deadline) {
+/// Sleeps until `awake`.
+void CallLane::sleep_until(const std::function<bool()>& awake, Deadline deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
   num_waiting_.fetch_add(1, std::memory_order_seq_cst);
-  const auto awake = [&] { return enough() || closed_ || !driving_.load(std::memory_order_seq_cst); };
   if (deadline) awake_.wait_until(lock, *deadline, awake);
   else awake_.wait(lock, awake);
   num_waiting_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+/// Sleeps until nobody drives or `enough`.
+void CallLane::wait_for_driver(const std::function<bool()>& enough, Deadline deadline) {
+  sleep_until([&] { return enough() || closed_ || !driving_.load(std::memory_order_seq_cst); }, deadline);
 }
 
 /// Throws where the peer of a message has ended or is late. Called while driving.
@@ -394,14 +397,6 @@ bool CallLane::drive_for(Task& task, bool has_deadline, bool look, bool late) {
   return progress;
 }
 
-/// Sleeps until the lane's own thread has ended the task.
-void CallLane::wait_for_thread(const Task& task, Clock::time_point deadline) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  num_waiting_.fetch_add(1, std::memory_order_seq_cst);
-  awake_.wait_until(lock, deadline, [&] { return task.has_ended(); });
-  num_waiting_.fetch_sub(1, std::memory_order_seq_cst);
-}
-
 void CallLane::wait(Task& task, Deadline deadline) {
   const bool thread_drives = own_thread_ && deadline && task.kind_ == CallRecord::Kind::kCollective;
   Backoff backoff;
@@ -410,7 +405,7 @@ void CallLane::wait(Task& task, Deadline deadline) {
     if (deadline && Clock::now() > *deadline)
       fail(ErrorCode::kEnvironment, "the wait for the ", describe_task(task), " ended before it did");
     if (thread_drives) {
-      wait_for_thread(task, *deadline);
+      sleep_until([&] { return task.has_ended(); }, deadline);  // The lane's thread ends the task.
       continue;
     }
     if (!try_drive()) {

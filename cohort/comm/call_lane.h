@@ -96,8 +96,8 @@ class CallLane : public std::enable_shared_from_this<CallLane> {
   void exclusively(const std::function<void(Transport&)>& use);
   /// Fails what is under way and every later call, and joins the thread (at most for the transport's time-out).
   void close();
-  /// To be called before a task's memory goes away: waits for the task, or closes the lane where an exception is in flight or the task
-  /// fails, since its peers may then never come.
+  /// Call before a task's memory is freed: waits for the task, or closes the lane where an exception is in flight or the task fails, since
+  /// its peers may then never come.
   void end_with_memory(Task& task);
 
   const Transport& transport() const { return *transport_; }
@@ -134,7 +134,7 @@ class CallLane : public std::enable_shared_from_this<CallLane> {
   void wake();
   void thread_loop();
   void wait_for_driver(const std::function<bool()>& enough, Deadline deadline);
-  void wait_for_thread(const Task& task, std::chrono::steady_clock::time_point deadline);
+  void sleep_until(const std::function<bool()>& awake, Deadline deadline);
   bool drive_for(Task& task, bool has_deadline, bool look, bool late);
   void give_up(const Task& task, bool look, bool late, Queue* ended);
   void start_thread();

@@ -100,7 +100,7 @@ class DeviceCall : public Pending {
       } catch (const std::exception&) {
       }
     }
-    // An exception is in flight or the exchange failed: peers may never come, and the tensors go away.
+    // An exception is in flight or the exchange failed: peers may never come, and the tensors are about to be freed.
     exchange_->end_group(concat("the group was ended while ", text_, " was under way"));
   }
 

@@ -43,7 +43,7 @@ class COHORT_PROGRAM_API TensorChannels {
   /// Waits until everything sent has left this rank's private memory. Call before the step ends.
   void flush();
 
-  int64_t sent_bytes() const;   
+  int64_t sent_bytes() const;
   double waited_seconds() const;  ///< In receive() and flush().
 
  private:

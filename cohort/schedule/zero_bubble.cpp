@@ -10,7 +10,7 @@
 namespace cohort {
 
 // ZB-H1: 1F1B whose backward is split in the gradients of the inputs (I), which the rank before waits for, and of the weights (W), for
-// which nobody waits and which fill the gaps (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241, section 2.3).
+// which no rank waits and which fill the gaps (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241, section 2.3).
 //
 //   order     rank i runs stage i: p-1-i forwards, then F, I, W in turn, W being i micro-batches behind I; what is left of W at the end
 //   bubble    with equal times of F, I, W: (p - 1) / (3 m + p - 1), a third of the idle time of 1F1B. In general the idle time of a rank

@@ -1,11 +1,11 @@
 // Dividing a model between the ranks of a tensor-parallel group.
 //
-// Steps: (1) plan: in the graph's order, each layer's rule (shard_rules.h, by kind) is told how its inputs lie on the ranks and says which
-// of its parameters are divided, how its output lies, and whether it can take its inputs as they are. Where it cannot, the value is marked
-// "gathered by its producer", once for all of its readers, and planning starts again; so does it where layers that share a tensor disagree,
-// which are then kept whole. Each restart marks at least one value or layer more, so it ends. (2) Apply: each divided parameter and buffer
-// becomes this rank's slice of its values (the same tensor object, so that names, ties and modules stay), functions are replaced, and a
-// gathered value's producer joins it. Planning touches no values and is the same on all ranks; nothing is exchanged.
+// Steps: (1) plan: in the graph's order, each layer's rule (shard_rules.h, by kind) gets the placement of its inputs and returns which of
+// its parameters are divided, the placement of its output, and whether it can take its inputs as they are. Where it cannot, the value is
+// marked "gathered by its producer", once for all of its readers, and planning starts again; so does it where layers that share a tensor
+// disagree, which are then kept whole. Each restart marks at least one value or layer more, so it ends. (2) Apply: each divided parameter
+// and buffer becomes this rank's slice of its values (the same tensor object, so that names, ties and modules stay), functions are
+// replaced, and a gathered value's producer joins it. Planning touches no values and is the same on all ranks; nothing is exchanged.
 // Cost: planning is (layers x restarts) rule calls; a divided parameter is copied once.
 // Source: the divisions are in shard_rules.cpp; where we differ: they are chosen by the pass instead of written into the model.
 

@@ -36,7 +36,7 @@ class CompositeTransport final : public Transport {
  public:
   struct Parts {
     std::unique_ptr<Transport> inside;          ///< This host's ranks in rank order; null where a rank is alone. Its time-out should exceed
-                                                ///< the network's, so that a leader can tell what it waits for.
+                                                ///< the network's, so that a leader can report what it waits for.
     std::unique_ptr<NetworkTransport> between;  ///< The leaders in order of hosts; null on other ranks.
     std::unique_ptr<NetworkTransport> all;      ///< All ranks, for point-to-point messages; null: between hosts they are refused.
   };

@@ -22,7 +22,7 @@ namespace cohort {
 ///    several hosts must have one;
 ///  * mpirun or srun on one host without MASTER_ADDR: rank 0 hands a memory file to the others over a UNIX socket that checks the user.
 /// Blocks until the store answers; Error(kEnvironment) naming the address after `timeout_seconds`, Error(kInterrupted) after a stop signal,
-/// the error of a rank that has said that it does not come. So do its waits.
+/// or the error of a rank that failed to start. Its waits fail alike.
 COHORT_PROGRAM_API c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_seconds);
 
 /// A prefix of the job's store for the next group of all its ranks. The store is created by the first call and kept until the process ends,

@@ -72,7 +72,7 @@ class ShmMessages : public std::enable_shared_from_this<ShmMessages> {
   std::shared_ptr<ShmBoard> board_;
   std::shared_ptr<ShmWaiter> waiter_;
   std::vector<Peer> peers_;
-  std::list<std::shared_ptr<Receiving>> posted_;   
+  std::list<std::shared_ptr<Receiving>> posted_;
   std::list<std::shared_ptr<Arriving>> unexpected_;  // In order of arrival, without a posted receive.
 };
 

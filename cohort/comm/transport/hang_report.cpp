@@ -285,7 +285,7 @@ struct Exchange {
   Peers peers;
   int rank, size;
   bool everyone_fails;
-  int partner = -1;  // Of the failed message.
+  int partner;  // Of the failed message, else -1.
   double patience;
   FailureReport mine;
   FailureEvidence evidence;
@@ -336,26 +336,16 @@ bool run_within(double seconds, std::function<void()> work) {
 
 std::string HangReporter::explain(const Recorder& recorder, const std::string& call, const std::string& text, bool everyone_fails,
                                   const CallRecord* message) const {
-  auto exchange = std::make_shared<Exchange>();
-  exchange->store = store_;
-  exchange->peers = peers_;
-  exchange->rank = rank_;
-  exchange->size = size_;
-  exchange->everyone_fails = everyone_fails;
-  exchange->partner = message ? message->signature.root : -1;
-  exchange->patience = patience_;
-  exchange->mine = {call, text, everyone_fails ? std::vector<int>{} : ranks_named_in(text, rank_, size_), recorder.last(kCallsExchanged)};
-  if (note_) exchange->mine.note = note_->get();
-  FailureEvidence& evidence = exchange->evidence;
-  evidence.rank = rank_;
-  evidence.mismatch = everyone_fails;
-  evidence.call = call;
-  if (message) evidence.message = *message;
-  evidence.reports.resize(static_cast<size_t>(size_));
-  evidence.reports[static_cast<size_t>(rank_)] = exchange->mine;
-  evidence.states.resize(static_cast<size_t>(size_));
-  for (int peer = 0; peer < size_; ++peer) evidence.names.push_back(peers_.name_of(peer));
-  FailureEvidence alone = evidence;
+  FailureReport mine{call, text, everyone_fails ? std::vector<int>{} : ranks_named_in(text, rank_, size_), recorder.last(kCallsExchanged),
+                     note_ ? note_->get() : ""};
+  FailureEvidence alone{.rank = rank_, .mismatch = everyone_fails, .call = call, .reports = {}, .states = {}, .names = {}, .message = {}};
+  if (message) alone.message = *message;
+  alone.reports.resize(static_cast<size_t>(size_));
+  alone.reports[static_cast<size_t>(rank_)] = mine;
+  alone.states.resize(static_cast<size_t>(size_));
+  for (int peer = 0; peer < size_; ++peer) alone.names.push_back(peers_.name_of(peer));
+  const auto exchange = std::make_shared<Exchange>(
+      Exchange{store_, peers_, rank_, size_, everyone_fails, message ? message->signature.root : -1, patience_, std::move(mine), alone});
   const auto collect = [exchange] {
     try {
       exchange->run();
@@ -363,7 +353,7 @@ std::string HangReporter::explain(const Recorder& recorder, const std::string& c
       exchange->look_at_peers();  // The store is gone, usually with rank 0: judge from what is visible here.
     }
   };
-  if (store_ && run_within(patience_ + 1, collect)) return judge(evidence);
+  if (store_ && run_within(patience_ + 1, collect)) return judge(exchange->evidence);
   for (int peer = 0; peer < size_ && peers_.size() > 0; ++peer) alone.states[peer] = peers_.state_of(peer, rank_);
   return judge(alone);
 }

@@ -1,9 +1,10 @@
 // Data parallelism with shared weights and optimizer state on a host.
 //
-// The parameters lie in rank 0's shared memory and are shared by all ranks; all trained elements, one parameter after the other, are divided into p
-// consecutive slices, one per rank. Steps, p ranks, n elements, after backward() has left gradients in shared memory (gradient_memory.cpp):
+// The parameters lie in rank 0's shared memory and are shared by all ranks; all trained elements, one parameter after the other, are
+// divided into p consecutive slices, one per rank. Steps, p ranks, n elements, after backward() has left gradients in shared memory
+// (gradient_memory.cpp):
 //   1. finish_backward(): rank r writes where its gradients lie (and its control numbers) to its table, publishes "arrived" and waits
-//      until all have. Where one says there that it left the step, all wait until all have read that, and drop the step.
+//      until all have. Where a rank has abandoned the step, all wait until all have read that, and drop the step.
 //   2. step(): in one pass over its slice rank r adds the gradients of all ranks, in rank order, and applies the optimizer to its slice of
 //      the weights in place; publishes "finished" and waits until all have.
 // Clipping and checks for infinities need the sum before the update: then step 2 is two passes, the sum is kept in the rank's own gradient,

@@ -64,37 +64,29 @@ ShardOptimizer::ShardOptimizer(UpdateRule rule, std::vector<Segment> segments) :
 
 void ShardOptimizer::update(size_t index, int64_t offset, int64_t count, const void* gradient, double learning_rate,
                             double gradient_factor) const {
+  update_range(index, offset, count, {gradient}, learning_rate, gradient_factor);
+}
+
+void ShardOptimizer::update_by_sum(size_t index, const std::vector<std::byte*>& gradients, double learning_rate,
+                                   double gradient_factor) const {
+  update_range(index, 0, segments_[index].segment.weights.numel(), {gradients.begin(), gradients.end()}, learning_rate, gradient_factor);
+}
+
+/// Elements [offset, offset + count) with the sum of gradients that begin at the first of them.
+void ShardOptimizer::update_range(size_t index, int64_t offset, int64_t count, const std::vector<const void*>& gradients,
+                                  double learning_rate, double gradient_factor) const {
   const Held& held = segments_[index];
   const UpdateArguments arguments{learning_rate, gradient_factor, held.num_updates};
   const auto typed = [&]<typename T>(T) {
     T* slots[2] = {};
     for (size_t slot = 0; slot < held.slots.size(); ++slot) slots[slot] = held.slots[slot].data_ptr<T>() + offset;
-    T* const weights = held.segment.weights.data_ptr<T>() + offset;
-    const T* const from = static_cast<const T*>(gradient);
-    if (!held.keeps_zeros) return cohort::update(rule_, arguments, weights, from, slots, static_cast<size_t>(count));
-    update_pruned(weights, slots, count, byte_at(held.keep, offset), [&](int64_t at, T* const* slots_at, int64_t length) {
-      cohort::update(rule_, arguments, weights + at, from + at, slots_at, static_cast<size_t>(length));
-    });
-  };
-  if (held.segment.weights.scalar_type() == at::kDouble) typed(double{});
-  else typed(float{});
-}
-
-void ShardOptimizer::update_by_sum(size_t index, const std::vector<std::byte*>& gradients, double learning_rate,
-                                   double gradient_factor) const {
-  const Held& held = segments_[index];
-  const UpdateArguments arguments{learning_rate, gradient_factor, held.num_updates};
-  const auto typed = [&]<typename T>(T) {
-    T* slots[2] = {};
-    for (size_t slot = 0; slot < held.slots.size(); ++slot) slots[slot] = held.slots[slot].data_ptr<T>();
     std::vector<const T*> arrays;
-    for (const std::byte* gradient : gradients) arrays.push_back(reinterpret_cast<const T*>(gradient));
-    T* const weights = held.segment.weights.data_ptr<T>();
-    const int64_t count = held.segment.weights.numel();
+    for (const void* gradient : gradients) arrays.push_back(static_cast<const T*>(gradient));
+    T* const weights = held.segment.weights.data_ptr<T>() + offset;
     if (!held.keeps_zeros)
       return cohort::update_by_sum(rule_, arguments, weights, arrays.data(), arrays.size(), slots, static_cast<size_t>(count));
     std::vector<const T*> arrays_at(arrays.size());
-    update_pruned(weights, slots, count, byte_at(held.keep, 0), [&](int64_t at, T* const* slots_at, int64_t length) {
+    update_pruned(weights, slots, count, byte_at(held.keep, offset), [&](int64_t at, T* const* slots_at, int64_t length) {
       for (size_t i = 0; i < arrays.size(); ++i) arrays_at[i] = arrays[i] + at;
       cohort::update_by_sum(rule_, arguments, weights + at, arrays_at.data(), arrays_at.size(), slots_at, static_cast<size_t>(length));
     });

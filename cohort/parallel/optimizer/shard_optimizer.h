@@ -56,6 +56,8 @@ class COHORT_API ShardOptimizer {
   int64_t state_bytes() const;
 
  private:
+  void update_range(size_t index, int64_t offset, int64_t count, const std::vector<const void*>& gradients, double learning_rate,
+                    double gradient_factor) const;
   void update_on_device(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor);
 
   struct Held {

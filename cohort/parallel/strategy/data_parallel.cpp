@@ -3,9 +3,9 @@
 // Steps of one exchange, p ranks:
 //   1. A post-accumulate hook on each parameter moves its finished gradient to its slot in a bucket (scaled where a mean over ranks, or a
 //      gradient factor, is asked for).
-//   2. A bucket whose gradients are all there is summed over the ranks, asynchronously, while backward goes on. Buckets start in the same
+//   2. A bucket whose gradients are all there is summed over the ranks, asynchronously, while backward runs. Buckets start in the same
 //      order on all ranks, whatever the order of their hooks.
-//   3. When backward ends (engine callback) the gradients that did not come are written as zeros, the remaining buckets start, and all are
+//   3. When backward ends (engine callback) missing gradients are written as zeros, the remaining buckets start, and all are
 //      waited for. A gradient that earlier micro-steps left in `.grad` counts as present. `.grad` becomes an alias of its slot.
 //
 // A bucket ends with one number per parameter, 1 where this rank had a gradient: their sum says whether any rank used the parameter. The

@@ -1,15 +1,15 @@
 // ZeRO stages 1 to 3.
 //
 // Parameters lie in flat units (zero_units.h); rank r owns slice r of each: only it holds optimizer state for the slice and updates it.
-//   1. Forward. Stage 3: a unit is gathered when an operator reads it (operator_watch.h says when, zero_gather.h does it).
+//   1. Forward. Stage 3: a unit is gathered when an operator reads it (operator_watch.h reports when, zero_gather.h gathers).
 //   2. Backward. Post-accumulate hooks report each gradient; a unit whose gradients are all there is reduce-scattered while backward goes
 //   on
 //      (zero_reduce.h). In stages 2 and 3 `.grad` is given up when the unit leaves; each backward of an accumulated step adds to the
 //      slices.
 //   3. When backward ends (engine callback) the remaining units leave, and one small message a rank ends the pass: whether this was the
 //      rank's last backward of the step, its control numbers, and which parameters it had gradients for, or dropped. A rank that is done
-//      while others are not takes part in their passes with zeros. Where a note says that its rank left the step, all drop the step with
-//      that pass.
+//      while others are not takes part in their passes with zeros. Where a note reports that its rank abandoned the step, all drop the step
+//      with that pass.
 //   4. step(): the global norm from the slices' norms (one number a rank, added in rank order), the update of the own slices, and in stages
 //      1 and 2 the all-gather of the weights, each unit's while the next is updated. A parameter that no rank had a gradient for keeps
 //      value and state.
