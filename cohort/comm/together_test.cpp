@@ -24,7 +24,7 @@ TEST_CASE("a part that takes longer than the time-out ends no exchange, over mem
           };
           together_patiently(group, "save", slow, [] { return 0; });
           CHECK(num_done == 3);
-          // All ranks have the failure of one, with its code.
+          // All ranks get the failure of one, with its code.
           try {
             together_patiently(
                 group, "save",

@@ -83,7 +83,7 @@ TEST_CASE("training on devices that exchange by themselves, or through the host 
   REQUIRE(expected.size() == 5);
   for (const auto& [name, tensor] : expected) {
     CHECK_MESSAGE(torch::equal(on_device.at(name), through_host.at(name)), name);
-    // The optimizer of host memory is another one, and rounds otherwise.
+    // The optimizer in host memory is different and rounds differently.
     CHECK_MESSAGE(torch::allclose(tensor, on_device.at(name), 1e-5, 1e-6), name);
   }
   // The broadcast of the model, and in each of 4 steps several buckets and the buffers: none of it through host memory.

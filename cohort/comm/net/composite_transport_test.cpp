@@ -23,7 +23,7 @@ namespace {
 
 using Hosts = std::vector<int>;
 
-/// Rank's end of a composite of made-up hosts: threads that share an arena a host, or talk over Gloo inside it as well.
+/// Rank's end of a composite of simulated hosts: threads that share an arena a host, or talk over Gloo inside it as well.
 std::unique_ptr<CompositeTransport> connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, const HostMap& hosts,
                                             double timeout_seconds, bool share_memory) {
   const auto part = [&](const std::string& name, int part_rank, int part_size, double seconds) {
@@ -180,7 +180,7 @@ TEST_CASE("a lost host is named on every rank that is left") {
 }
 
 TEST_CASE("errors inside a host name the ranks of the group, not their places in the host") {
-  // Ranks 1 and 3 are the places 0 and 1 of their host.
+  // Ranks 1 and 3 have index 0 and 1 on their host.
   const auto texts = run_on(
       {0, 1, 0, 1},
       [](CompositeTransport& transport) {

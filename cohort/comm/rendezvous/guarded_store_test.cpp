@@ -16,7 +16,7 @@ const std::string kSecret = "0123456789abcdef", kOther = "0123456789abcdeg";
 
 Bytes bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
-/// Keeps what is asked of it, as whoever serves the store sees it.
+/// Records requests, as a server of the store sees them.
 class Glass : public c10d::HashStore {
  public:
   std::map<std::string, Bytes> entries;

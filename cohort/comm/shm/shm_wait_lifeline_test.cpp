@@ -17,12 +17,12 @@
 namespace cohort {
 namespace {
 
-/// What a child and the test tell each other.
+/// Communication between a child and the test.
 struct Page {
   std::atomic<int> step{0};
 };
 
-/// A process of its own that runs `body`, then sleeps until it is killed.
+/// A child process that runs `body`, then sleeps until it is killed.
 class Child {
  public:
   explicit Child(const std::function<void(Page&)>& body)

@@ -25,7 +25,7 @@ nn::Sequential make_net(uint64_t seed) {
                         nn::Linear(kUnits, 1));
 }
 
-/// What a rank has beside the net that is trained by all.
+/// Further models of a rank, besides the net that all ranks train.
 struct Own {
   nn::Sequential other = make_net(2);
   torch::optim::SGD optimizer{other->parameters(), 0.05};

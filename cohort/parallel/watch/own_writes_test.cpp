@@ -1,4 +1,4 @@
-// A program writes to the weights of a wrapped model: what can be kept trains as in one process, what cannot is said.
+// A program writes to the weights of a wrapped model: what can be kept trains as in one process, the rest is an error.
 #include <algorithm>
 #include <chrono>
 #include <sstream>
