@@ -9,7 +9,7 @@
 #include "cohort/comm/group_internals.h"
 #include "cohort/job/refusals.h"
 #include "cohort/parallel/local/local_steps.h"
-#include "cohort/parallel/one_copy/shared_data_parallel.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel.h"
 #include "cohort/parallel/strategy/replicated.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
 

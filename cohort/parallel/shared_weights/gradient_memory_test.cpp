@@ -1,6 +1,6 @@
 // With the count of memory (comm/shm/memory_count.h), which also wraps LibTorch's allocator.
 
-#include "cohort/parallel/one_copy/shared_data_parallel_state.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel_state.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>

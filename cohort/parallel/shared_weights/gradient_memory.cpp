@@ -1,4 +1,4 @@
-#include "cohort/parallel/one_copy/shared_data_parallel_state.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel_state.h"
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/Allocator.h>

@@ -17,7 +17,7 @@
 //
 // Source: ZeRO stage 1 (Rajbhandari et al. 2020, section 5.1) where "gather" is a page table; the idea of a server that owns a slice of the
 // weights in shared memory is that of Hogwild's lock-free predecessors and BytePS' CPU servers. Sums in rank order are ours.
-#include "cohort/parallel/one_copy/shared_data_parallel.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel.h"
 
 #include <torch/csrc/autograd/grad_mode.h>
 
@@ -31,7 +31,7 @@
 #include "cohort/parallel/common/agreement.h"
 #include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/common/vector_loops.h"
-#include "cohort/parallel/one_copy/shared_data_parallel_state.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel_state.h"
 #include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/plan/cost/memory.h"
 

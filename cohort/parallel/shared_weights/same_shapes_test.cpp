@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/one_copy/shared_data_parallel.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel.h"
 #include "cohort/parallel/strategy/replicated.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/threads.h"

@@ -1,5 +1,5 @@
 // The layout of weights and optimizer state in shared memory. The algorithm is in shared_data_parallel.cpp.
-#include "cohort/parallel/one_copy/shared_data_parallel_state.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel_state.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>

@@ -1,4 +1,4 @@
-#include "cohort/parallel/one_copy/shared_data_parallel.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel.h"
 #include "cohort/comm/group_internals.h"
 
 #include <doctest/doctest.h>

@@ -15,7 +15,7 @@
 #include "cohort/comm/shm/shm_wait.h"
 #include "cohort/comm/transport/transport.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/parallel/one_copy/shared_data_parallel.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel.h"
 #include "cohort/parallel/strategy/buffer_average.h"
 #include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/parallel/watch/weight_watch.h"
