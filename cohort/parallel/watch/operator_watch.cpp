@@ -50,10 +50,7 @@ struct ThreadTable {
   int num_watches = 0;
 };
 
-ThreadTable& mine() {
-  thread_local ThreadTable table;
-  return table;
-}
+thread_local ThreadTable thread_table;
 
 /// The tensors watched by all threads, for the engine's threads.
 struct SharedTable {
@@ -61,10 +58,7 @@ struct SharedTable {
   Table watched;
 };
 
-SharedTable& shared() {
-  static SharedTable* const table = new SharedTable;  // Never destroyed: engine threads outlive static objects.
-  return *table;
-}
+SharedTable& shared_table = *new SharedTable;  // Never destroyed: engine threads outlive static objects.
 
 struct FoundIds {
   UseWatch* watch = nullptr;
@@ -102,9 +96,9 @@ bool is_written(const c10::Argument& argument) { return argument.alias_info() &&
 Found look_up(at::ArrayRef<c10::IValue> arguments, const std::vector<c10::Argument>& declared) {
   Found found;
   std::shared_lock<std::shared_mutex> lock;  // For the shared table only.
-  const bool is_engine_thread = mine().num_watches == 0;
-  if (is_engine_thread) lock = std::shared_lock(shared().mutex);
-  const Table& watched = is_engine_thread ? shared().watched : mine().watched;
+  const bool is_engine_thread = thread_table.num_watches == 0;
+  if (is_engine_thread) lock = std::shared_lock(shared_table.mutex);
+  const Table& watched = is_engine_thread ? shared_table.watched : thread_table.watched;
   for (size_t i = 0; i < arguments.size(); ++i) look_up(arguments[i], is_written(declared[i]), watched, found);
   return found;
 }
@@ -134,25 +128,25 @@ void register_fallback(c10::DispatchKey key) {
 
 UseWatch::UseWatch(Callback before_use) : before_use_(std::move(before_use)) {
   register_fallback<&before_operator>(kMode);
-  if (mine().num_watches++ == 0) c10::impl::tls_set_dispatch_key_included(kMode, true);
+  if (thread_table.num_watches++ == 0) c10::impl::tls_set_dispatch_key_included(kMode, true);
 }
 
 UseWatch::~UseWatch() {
   {
-    const std::lock_guard<std::shared_mutex> lock(shared().mutex);
-    for (const void* storage : storages_) shared().watched.erase(storage);
+    const std::lock_guard<std::shared_mutex> lock(shared_table.mutex);
+    for (const void* storage : storages_) shared_table.watched.erase(storage);
   }
-  for (const void* storage : storages_) mine().watched.erase(storage);
-  if (--mine().num_watches == 0) c10::impl::tls_set_dispatch_key_included(kMode, false);
+  for (const void* storage : storages_) thread_table.watched.erase(storage);
+  if (--thread_table.num_watches == 0) c10::impl::tls_set_dispatch_key_included(kMode, false);
 }
 
 void UseWatch::add(const at::Tensor& tensor, int id) {
   const void* const storage = tensor.storage().unsafeGetStorageImpl();
   {
-    const std::lock_guard<std::shared_mutex> lock(shared().mutex);
-    if (!shared().watched.emplace(storage, Watched{this, id}).second) fail(ErrorCode::kBadInput, "the tensor's memory is watched already");
+    const std::lock_guard<std::shared_mutex> lock(shared_table.mutex);
+    if (!shared_table.watched.emplace(storage, Watched{this, id}).second) fail(ErrorCode::kBadInput, "the tensor's memory is watched already");
   }
-  mine().watched.emplace(storage, Watched{this, id});
+  thread_table.watched.emplace(storage, Watched{this, id});
   storages_.push_back(storage);
 }
 
