@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cohort/parallel/watch/weight_watch.h"
+
 namespace cohort {
 namespace {
 
@@ -29,8 +31,6 @@ bool same_bits(const at::Tensor& values, const at::Tensor& kept) {
     if (std::memcmp(a, b, bytes) != 0) return false;
   return true;
 }
-
-uint32_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version()); }
 
 at::Tensor weighted(const at::Tensor& values, at::ScalarType type, double share) {
   const at::Tensor flat = values.detach().reshape({-1}).to(type);

@@ -16,11 +16,6 @@ bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return storage_of(a) == storage_of(b) && a.storage_offset() == b.storage_offset() && a.is_contiguous();
 }
 
-uint32_t version_of(const at::Tensor& tensor) {
-  const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
-  return version.enabled() ? version.current_version() : 0;
-}
-
 std::string kind_of(const at::Tensor& tensor) { return concat(tensor.scalar_type(), " ", tensor.sizes(), " on ", tensor.device().str()); }
 
 bool same_kind(const at::Tensor& a, const at::Tensor& b) {

@@ -16,6 +16,9 @@ namespace cohort {
 /// Identifies the memory of a tensor, also where it has none at the moment.
 inline const void* storage_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }
 
+/// Counts the in-place writes to `tensor`; 0 for an inference tensor, which has no count.
+inline uint32_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version()); }
+
 // Detects in-place writes to parameters whose memory a strategy has laid out, other memory (torch::load(), set_data()), and a change of
 // type, device or shape (Module::to()). Costs a few comparisons per parameter.
 
