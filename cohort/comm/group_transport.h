@@ -17,7 +17,7 @@ struct TransportRequest {
   std::string backend = "auto";           ///< auto, shm, gloo, mpi, shm+gloo, shm+mpi.
   c10::intrusive_ptr<c10d::Store> store;  ///< Used by this group only.
   int rank = 0;
-  Peers peers;                 
+  Peers peers;
   std::vector<int> world_ranks;  ///< This group's ranks in MPI_COMM_WORLD.
   double timeout_seconds = 60;
   std::string group = "world";  ///< Group name in messages.
