@@ -121,7 +121,7 @@ TEST_CASE("every operation goes to the device's backend, several at a time and o
       CHECK(error == "");
 }
 
-TEST_CASE("ranks that make different calls are told so before the device's result is used") {
+TEST_CASE("ranks that make different calls get an error before the device's result is used") {
   const std::vector<std::string> errors = run(3, 20, [](CollectiveBackend& control, std::shared_ptr<DeviceExchange> exchange) {
     at::Tensor tensor = at::ones({control.getRank() == 2 ? 4 : 5});
     exchange->start(Op::kAllReduce, tensor, tensor, "weights")->wait();

@@ -11,7 +11,7 @@
 namespace cohort {
 namespace {
 
-TEST_CASE("a part that takes longer than the time-out ends no exchange, over memory and over a network") {
+TEST_CASE("work that takes longer than the time-out ends no exchange, over memory and over a network") {
   for (const char* const backend : {"shm", "gloo"}) {
     std::atomic<int> num_done{0};
     const GroupOptions options{.backend = backend, .timeout_seconds = 0.4};

@@ -143,7 +143,7 @@ TEST_CASE("a group takes host memory to the control plane and its device to the 
   for (const std::string& error : errors) CHECK(error == "");
 }
 
-TEST_CASE("nccl that was asked for and cannot be is refused on all ranks alike; auto goes through the host") {
+TEST_CASE("nccl where it is not available is refused on all ranks alike; auto goes through the host") {
   use_test_device();
   const auto errors_of = [](const std::string& backend, const std::function<DeviceLink(int)>& link_of) {
     const auto store = c10::make_intrusive<c10d::HashStore>();

@@ -146,7 +146,7 @@ TEST_CASE("both parts together are one backward(), bit for bit, and weights wait
   check_module("no weights", nn::Sequential(nn::ReLU(), nn::Tanh()), flat, 0);
 }
 
-TEST_CASE("a first stage, and what lies beside the way") {
+TEST_CASE("a first stage, and layers that no input's gradient passes") {
   torch::manual_seed(1);
   const at::Tensor ids = torch::randint(0, 20, {3, 5}), row = torch::randn({3, 5, 8});
   ByteEmbedding embedding(20, 8, 5);
@@ -241,7 +241,7 @@ struct Doubled : torch::autograd::Function<Doubled> {
   static inline int num_runs = 0;
 };
 
-TEST_CASE("recomputed layers and functions of one's own run once, in the input part; off the way in the weight part") {
+TEST_CASE("recomputed layers and custom functions run once, in the input part; where no input's gradient passes in the weight part") {
   torch::manual_seed(1);
   nn::Linear first(8, 8), second(8, 8);
   Tensors weights = first->parameters();

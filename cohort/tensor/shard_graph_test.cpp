@@ -322,7 +322,7 @@ TEST_CASE("a torch::nn::Sequential: its modules by type, options that rules must
   CHECK_FALSE(model.shards.contains("1.num_batches_tracked"));
 }
 
-TEST_CASE("a divided output that is no logits layer is gathered") {
+TEST_CASE("a divided output of a layer other than the logits is gathered") {
   using namespace torch::nn;  // NOLINT: the modules' names
   const auto build = sequential([] { return Sequential(Flatten(), Linear(216, 12), ReLU()); });
   const ShardedModel model = check_step("ends with ReLU", build, sample_of(kImages, 5), 2);

@@ -179,7 +179,7 @@ TEST_CASE("a lost host is named on every rank that is left") {
   CHECK(texts[1] == texts[0]);
 }
 
-TEST_CASE("errors inside a host name the ranks of the group, not their places in the host") {
+TEST_CASE("errors inside a host name the ranks of the group, not their positions in the host") {
   // Ranks 1 and 3 have index 0 and 1 on their host.
   const auto texts = run_on(
       {0, 1, 0, 1},
@@ -206,7 +206,7 @@ TEST_CASE("errors inside a host name the ranks of the group, not their places in
   });
 }
 
-TEST_CASE("parts that do not fit, and messages without a way, are refused") {
+TEST_CASE("groups of a host that do not fit, and messages where none can be sent, are refused") {
   CHECK_THROWS_AS(CompositeTransport(0, HostMap({0, 0}), {}), Error);
   CHECK_THROWS_AS(CompositeTransport(0, HostMap({0, 1}), {}), Error);
   CompositeTransport alone(0, HostMap({0}), {});

@@ -233,7 +233,7 @@ TEST_CASE("a block that another rank still reads is no longer counted where its 
         }) == "");
 }
 
-TEST_CASE("limits that are none are refused") {
+TEST_CASE("invalid limits are refused") {
   CHECK_THROWS_AS(limit_memory(-1), Error);
   CHECK(counted_memory_bytes() == 0);
   CHECK(peak_counted_memory_bytes() == 0);

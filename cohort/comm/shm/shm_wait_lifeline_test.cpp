@@ -72,7 +72,7 @@ bool can_be_waited_for(int pid) {
 
 }  // namespace
 
-TEST_CASE("a watch holds while its process runs or is stopped, and is cut by a kill") {
+TEST_CASE("a watch sees a process that runs or is stopped as alive, and a killed one as ended") {
   Child child([](Page& page) { page.step = 1; });
   const ProcessWatch watch(child.pid());
   REQUIRE(comes([&] { return child.page().step == 1; }));
@@ -87,7 +87,7 @@ TEST_CASE("a watch holds while its process runs or is stopped, and is cut by a k
   CHECK(watch.has_exited());
 }
 
-TEST_CASE("a watch is cut before the memory of the dead has been taken down") {
+TEST_CASE("a watch sees the end before the memory of the dead process is released") {
   // 64 MiB in small pages take milliseconds to take down, so at least one of some kills is seen before the process can be waited for.
   bool early = false;
   for (int trial = 0; trial < 40 && !early; ++trial) {
@@ -153,7 +153,7 @@ TEST_CASE("a process that has ended before is known to have, one that is waited 
   CHECK(late.has_exited());
 }
 
-TEST_CASE("a forked child does not hold its parent's line, nor does the end of the child cut it") {
+TEST_CASE("a forked child does not keep its parent's watch open, and its end does not trigger that watch") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   // The grandchild keeps running when the child is killed; it ends when the test closes its end of the pipe.

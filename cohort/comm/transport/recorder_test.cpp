@@ -57,7 +57,7 @@ TEST_CASE("a full ring forgets the oldest, and an end that comes too late change
   for (const CallRecord& call : calls) CHECK(call.state == CallRecord::State::kDone);
 }
 
-TEST_CASE("records survive JSON, and what is no record is refused") {
+TEST_CASE("records survive JSON, and an invalid record is refused") {
   Recorder recorder;
   recorder.end(recorder.start(sum_of("a.b", 7, 4)));
   recorder.start_message(CallRecord::Kind::kReceive, 5, -1, 2, "");

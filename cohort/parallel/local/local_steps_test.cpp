@@ -190,7 +190,7 @@ TEST_CASE("local steps: batch norm's running statistics are averaged by samples 
   });
 }
 
-TEST_CASE("local steps: what was saved is taken up again, each worker its own, bit by bit") {
+TEST_CASE("local steps: saved state is loaded again, each worker its own, bit by bit") {
   run_thread_ranks(2, [&](Group& group) {
     const LocalStepsOptions options{.rule = {.kind = UpdateRule::Kind::kAdam}, .outer = OuterOptimizer{}, .compress = "int8"};
     const double gradient = group.rank() == 0 ? 1.5 : -0.25;
@@ -293,7 +293,7 @@ TEST_CASE("local steps: fragments are exchanged each after a step of its own, by
     });
 }
 
-TEST_CASE("local steps: one fragment is no fragments, bit by bit, and of many a round sends as much") {
+TEST_CASE("local steps: one fragment equals no fragments, bit by bit, and with many a round sends as much") {
   run_thread_ranks(2, [&](Group& group) {
     const StrategyOptions one{.rule = {.kind = UpdateRule::Kind::kMomentum}, .sync = parse_sync("diloco:3:1")};
     StrategyOptions none = one, many = one;
@@ -306,7 +306,7 @@ TEST_CASE("local steps: one fragment is no fragments, bit by bit, and of many a 
   });
 }
 
-TEST_CASE("local steps: with fragments a worker takes up its own weights again, bit by bit") {
+TEST_CASE("local steps: with fragments a worker loads its own weights again, bit by bit") {
   run_thread_ranks(2, [&](Group& group) {
     const int rank = group.rank();
     const LocalStepsOptions options{

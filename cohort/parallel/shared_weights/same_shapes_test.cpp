@@ -143,7 +143,7 @@ std::vector<Tensor> one_process(const Use& use, double clip_norm) {
   return net->parameters();
 }
 
-TEST_CASE("one copy of the weights trains as one process does, whatever else has gradients of the weights' shapes") {
+TEST_CASE("shared weights train as one process does, whatever else has gradients of the weights' shapes") {
   for (const Use& use : uses())
     for (const double clip_norm : {0.0, 0.5}) {
       const std::vector<Tensor> expected = one_process(use, clip_norm);
