@@ -157,10 +157,10 @@ TEST_CASE("a first stage, and layers that no input's gradient passes") {
   check_stage(
       "a sum of stream and embedding", weights,
       [&](const Tensors& in) { return Tensors{side->forward(embedding->forward(in[0])) + in[1].sin() * embedding->forward(in[0])}; },
-      {ids, row}, 0);  // One sum with three ways to the tables, of which `side` is on one.
+      {ids, row}, 0);  // One sum with three paths to the tables; `side` lies on one of them.
   check_stage(
-      "an output without way", weights, [&](const Tensors& in) { return Tensors{side->forward(in[1]), embedding->forward(in[0]).cos()}; },
-      {ids, row}, 4);
+      "an output without a path to an input", weights,
+      [&](const Tensors& in) { return Tensors{side->forward(in[1]), embedding->forward(in[0]).cos()}; }, {ids, row}, 4);
 }
 
 TEST_CASE("weights that are shared, frozen, parametrised or outputs themselves") {
