@@ -13,7 +13,7 @@
 namespace cohort {
 namespace {
 
-/// A call that its caller waits for, added behind others.
+/// A call queued behind others while its caller waits.
 class BorrowedCall : public Task {
  public:
   explicit BorrowedCall(const Call& call) { call_ = call; }
@@ -22,7 +22,7 @@ class BorrowedCall : public Task {
 
 using Clock = std::chrono::steady_clock;
 
-/// Waits a little, longer each time: a few yields, then naps of 50 us.
+/// A few yields, then naps of 50 us.
 class Backoff {
  public:
   void wait() {
@@ -31,7 +31,7 @@ class Backoff {
     ++count_;
   }
   bool naps() const { return count_ >= 500; }
-  /// True once in some milliseconds.
+  /// True every few milliseconds.
   bool looks_around() const { return naps() && count_ % 64 == 0; }
   void reset() { count_ = 0; }
 
@@ -71,7 +71,7 @@ void CallLane::wake() {
   awake_.notify_all();
 }
 
-/// A child that goes on in its parent's program would bring a rank's calls twice.
+/// A forked child that continues the parent's program would repeat the rank's calls.
 void CallLane::check_process(const Call& call) const {
   if (fork_count() == process_) return;
   fail(ErrorCode::kBadInput, "'", call.name, "': process ", ::getpid(), " was forked from one that trains (", ::getppid(),
@@ -85,25 +85,30 @@ void CallLane::run(Call& call) {
     stop_driving();
     return run_queued(call);
   }
-  call.sequence = sequence_.load(std::memory_order_relaxed) + 1;
-  sequence_.store(call.sequence, std::memory_order_relaxed);
-  const uint64_t ticket = recorder_.start(call);
+  number(call);
+  const uint64_t record_id = recorder_.start(call);
   try {
     transport_->start(call);
     transport_->finish(call);
   } catch (...) {
-    fail_driven(call, ticket, std::current_exception());
+    fail_driven(call, record_id, std::current_exception());
   }
-  recorder_.end(ticket);
+  recorder_.end(record_id);
   stop_driving();
 }
 
-/// Ends the group because of a call that no queue has, stops driving and throws.
-void CallLane::fail_driven(const Call& call, uint64_t ticket, const std::exception_ptr& error) {
-  recorder_.end(ticket, true);
+void CallLane::number(Call& call) {
+  const uint64_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
+  std::atomic_ref(call.sequence).store(sequence, std::memory_order_relaxed);
+  sequence_.store(sequence, std::memory_order_relaxed);
+}
+
+/// Ends the group because of a call that is in no queue, stops driving and throws.
+void CallLane::fail_driven(const Call& call, uint64_t record_id, const std::exception_ptr& error) {
+  recorder_.end(record_id, true);
   BorrowedCall failed(call);
   Queue ended;
-  break_off(describe(signature_of(call)), error, &failed, &ended);
+  fail_group(describe(signature_of(call)), error, &failed, &ended);
   stop_driving();
   end_all(ended);
   std::rethrow_exception(failed.error());
@@ -111,12 +116,11 @@ void CallLane::fail_driven(const Call& call, uint64_t ticket, const std::excepti
 
 void CallLane::run_by_hand(Call& call, const std::function<void()>& exchange) {
   check_process(call);
-  uint64_t ticket = 0;
+  uint64_t record_id = 0;
   const auto begin = [&](Transport&) {
     if (broken_.load(std::memory_order_relaxed)) std::rethrow_exception(refusal(call));
-    call.sequence = sequence_.load(std::memory_order_relaxed) + 1;
-    sequence_.store(call.sequence, std::memory_order_relaxed);
-    ticket = recorder_.start(call);
+    number(call);
+    record_id = recorder_.start(call);
   };
   exclusively(begin);
   try {
@@ -124,9 +128,9 @@ void CallLane::run_by_hand(Call& call, const std::function<void()>& exchange) {
   } catch (...) {
     const std::exception_ptr error = std::current_exception();
     while (!try_drive()) wait_for_driver([] { return false; }, std::nullopt);
-    fail_driven(call, ticket, error);
+    fail_driven(call, record_id, error);
   }
-  exclusively([&](Transport&) { recorder_.end(ticket); });
+  exclusively([&](Transport&) { recorder_.end(record_id); });
 }
 
 void CallLane::run_queued(Call& call) {
@@ -149,7 +153,7 @@ void CallLane::add(Task& task) {
   }
   Queue ended;
   if (try_drive()) {
-    start_all(&ended);  // What other threads have added before.
+    start_all(&ended);  // Added earlier by other threads.
     accept(&task, &ended);
     start_all(&ended);
     if (!messages_.empty()) poll_messages(&ended);
@@ -178,16 +182,19 @@ void CallLane::accept(Task* task, Queue* ended) {
   }
   try {
     const Call& call = task->call_;
-    task->ticket_ = recorder_.start_message(task->kind_, call.count, call.root, static_cast<int>(call.handle), call.name);
+    task->record_id_ = recorder_.start_message(task->kind_, call.count, call.root, static_cast<int>(call.handle), call.name);
     task->posted_ = std::chrono::steady_clock::now();
-    task->message_ = task->post(*transport_);
+    task->started_ = true;
+    task->message_ = task->kind_ == CallRecord::Kind::kSend
+                         ? transport_->send(call.output, call.count, call.root, static_cast<int>(call.handle))
+                         : transport_->receive(call.output, call.count, call.root, static_cast<int>(call.handle));
     messages_.push_back(task);
   } catch (...) {
-    break_off(describe_task(*task), std::current_exception(), task, ended);
+    fail_group(describe_task(*task), std::current_exception(), task, ended);
   }
 }
 
-/// Takes over what other threads have added and starts all calls that may start.
+/// Accepts what other threads have added and starts all calls that may start.
 void CallLane::start_all(Queue* ended) {
   while (num_added_.load(std::memory_order_relaxed) > 0) {
     Task* task;
@@ -206,15 +213,13 @@ void CallLane::start_all(Queue* ended) {
 }
 
 void CallLane::start(Task* task, Queue* ended) {
-  const uint64_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
-  std::atomic_ref(task->call_.sequence).store(sequence, std::memory_order_relaxed);
-  sequence_.store(sequence, std::memory_order_relaxed);
-  task->ticket_ = recorder_.start(task->call_);
+  number(task->call_);
+  task->record_id_ = recorder_.start(task->call_);
   task->started_ = true;
   try {
     transport_->start(task->call_);
   } catch (...) {
-    break_off(describe_task(*task), std::current_exception(), task, ended);
+    fail_group(describe_task(*task), std::current_exception(), task, ended);
   }
 }
 
@@ -226,7 +231,7 @@ void CallLane::advance(bool block, Queue* ended) {
   try {
     ready = ready || transport_->ready(calls_.first->call_);
   } catch (...) {
-    return break_off(describe_task(*calls_.first), std::current_exception(), calls_.first, ended);
+    return fail_group(describe_task(*calls_.first), std::current_exception(), calls_.first, ended);
   }
   if (ready) finish_front(ended);
 }
@@ -236,10 +241,10 @@ void CallLane::finish_front(Queue* ended) {
   try {
     transport_->finish(task->call_);
   } catch (...) {
-    recorder_.end(task->ticket_, true);
-    return break_off(describe_task(*task), std::current_exception(), task, ended);
+    recorder_.end(task->record_id_, true);
+    return fail_group(describe_task(*task), std::current_exception(), task, ended);
   }
-  recorder_.end(task->ticket_);
+  recorder_.end(task->record_id_);
   calls_.pop();
   retire(task, nullptr, ended);
 }
@@ -252,12 +257,12 @@ void CallLane::poll_messages(Queue* ended) {
         ++i;
         continue;
       }
-      task->message_->wait();  // Has ended, perhaps with an error: the sender's may be of another size.
+      task->message_->wait();  // For its error, such as a size that differs.
     } catch (...) {
-      return break_off(describe_task(*task), std::current_exception(), task, ended);
+      return fail_group(describe_task(*task), std::current_exception(), task, ended);
     }
     messages_.erase(messages_.begin() + static_cast<ptrdiff_t>(i));
-    recorder_.end(task->ticket_);
+    recorder_.end(task->record_id_);
     retire(task, nullptr, ended);
   }
 }
@@ -265,14 +270,14 @@ void CallLane::poll_messages(Queue* ended) {
 void CallLane::retire(Task* task, const std::exception_ptr& error, Queue* ended) {
   task->error_ = error;
   if (task->message_ && !error) task->source_ = task->message_->source();
-  task->message_.reset();  // Before the transport, which the task's owner may outlive.
+  task->message_.reset();  // The task's owner may outlive the transport.
   ended->push(task);
 }
 
-/// The group has failed: whatever is under way or comes later fails too.
-void CallLane::break_off(const std::string& call, const std::exception_ptr& error, Task* culprit, Queue* ended) {
+/// Fails the group: what is under way, and every later call.
+void CallLane::fail_group(const std::string& call, const std::exception_ptr& error, Task* culprit, Queue* ended) {
   const std::optional<CallRecord> message = culprit->message_record();
-  transport_->hang_up();
+  transport_->close_connections();
   const std::exception_ptr explained = options_.explain(recorder_, call, message ? &*message : nullptr, error);
   try {
     std::rethrow_exception(explained);
@@ -281,21 +286,20 @@ void CallLane::break_off(const std::string& call, const std::exception_ptr& erro
   }
   broken_ = true;
   culprit->error_ = explained;
-  bool listed = false;
-  for (Task* task : std::exchange(messages_, {})) {
-    recorder_.end(task->ticket_, true);
-    listed = listed || task == culprit;
-    retire(task, task == culprit ? explained : refusal(task->call_), ended);
-  }
-  while (calls_.first) {
-    Task* const task = calls_.pop();
-    if (task->started_) recorder_.end(task->ticket_, true);
-    listed = listed || task == culprit;
-    retire(task, task == culprit ? explained : refusal(task->call_), ended);
-  }
+  // A message that could not be posted is in no list yet.
+  if (!retire_all(culprit, explained, ended) && culprit->kind_ != CallRecord::Kind::kCollective) retire(culprit, explained, ended);
+}
+
+/// Ends everything under way: the culprit with `explained`, all others with a refusal. Whether the culprit was under way.
+bool CallLane::retire_all(const Task* culprit, const std::exception_ptr& explained, Queue* ended) {
+  std::vector<Task*> tasks = std::exchange(messages_, {});
+  while (calls_.first) tasks.push_back(calls_.pop());
   unstarted_ = nullptr;
-  // A message that could not even be posted is in no list yet.
-  if (!listed && culprit->kind_ != CallRecord::Kind::kCollective) retire(culprit, explained, ended);
+  for (Task* const task : tasks) {
+    if (task->started_) recorder_.end(task->record_id_, true);
+    retire(task, task == culprit ? explained : refusal(task->call_), ended);
+  }
+  return std::find(tasks.begin(), tasks.end(), culprit) != tasks.end();
 }
 
 std::exception_ptr CallLane::refusal(const Call& call) const {
@@ -305,6 +309,14 @@ std::exception_ptr CallLane::refusal(const Call& call) const {
   return std::make_exception_ptr(
       Error(ErrorCode::kEnvironment,
             concat("the ", name_of(unnumbered.op), name, " was not run, because an exchange of this group failed before: ", failure_)));
+}
+
+void Task::make_message(CallRecord::Kind kind, void* data, size_t bytes, int peer, int tag) {
+  kind_ = kind;
+  call_.output = data;
+  call_.root = peer;
+  call_.count = bytes;
+  call_.handle = static_cast<uint64_t>(tag);
 }
 
 std::optional<CallRecord> Task::message_record() const {
@@ -336,19 +348,21 @@ void CallLane::end_all(Queue ended) {
   if (num_waiting_.load(std::memory_order_seq_cst) > 0) wake();
 }
 
-// Waiting: for a task, for each other, for work.
-
-/// Sleeps until nobody drives, or `enough`.
-void CallLane::wait_for_driver(const std::function<bool()>& enough, Deadline deadline) {
+/// Sleeps until `awake`.
+void CallLane::sleep_until(const std::function<bool()>& awake, Deadline deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
   num_waiting_.fetch_add(1, std::memory_order_seq_cst);
-  const auto awake = [&] { return enough() || closed_ || !driving_.load(std::memory_order_seq_cst); };
   if (deadline) awake_.wait_until(lock, *deadline, awake);
   else awake_.wait(lock, awake);
   num_waiting_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-/// Throws where a message that is under way will not come any more. While driving.
+/// Sleeps until nobody drives or `enough`.
+void CallLane::wait_for_driver(const std::function<bool()>& enough, Deadline deadline) {
+  sleep_until([&] { return enough() || closed_ || !driving_.load(std::memory_order_seq_cst); }, deadline);
+}
+
+/// Throws where the peer of a message has ended or is late. Called while driving.
 void CallLane::give_up(const Task& task, bool look, bool late, Queue* ended) {
   const auto under_way = [&] { return std::find(messages_.begin(), messages_.end(), &task) != messages_.end(); };
   const int peer = task.call_.root;
@@ -361,20 +375,20 @@ void CallLane::give_up(const Task& task, bool look, bool late, Queue* ended) {
   throw std::runtime_error(concat("rank ", peer, " did not come within ", options_.timeout_seconds, " s"));
 }
 
-/// One turn of a waiting thread that drives; whether anything ended. `look`: it is time to see who has ended; `late`: the task has had its
-/// time.
+/// One turn of a waiting thread that drives. `look`: time to check for ended peers; `late`: the time-out has passed. Whether anything
+/// ended.
 bool CallLane::drive_for(Task& task, bool has_deadline, bool look, bool late) {
   Queue ended;
   const bool message = task.kind_ != CallRecord::Kind::kCollective;
-  // A blocked thread moves no messages through memory, without which a peer might not come to the call: then calls are polled, until it
-  // is better to let the transport say who is missing.
+  // A blocked thread moves no messages through shared memory, without which a peer might not reach the call. So calls are polled while
+  // messages are pending, until the transport should report who is missing.
   const bool lost = late || (look && options_.has_ended && options_.has_ended(-1));
   advance(!has_deadline && !message && (own_thread_ || messages_.empty() || lost), &ended);
   if (message && !ended.first) {
     try {
       give_up(task, look, late, &ended);
     } catch (const std::runtime_error&) {
-      break_off(describe_task(task), std::current_exception(), &task, &ended);
+      fail_group(describe_task(task), std::current_exception(), &task, &ended);
     }
   }
   stop_driving();
@@ -383,23 +397,15 @@ bool CallLane::drive_for(Task& task, bool has_deadline, bool look, bool late) {
   return progress;
 }
 
-/// Sleeps until the lane's own thread has ended the task.
-void CallLane::wait_for_thread(const Task& task, Clock::time_point deadline) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  num_waiting_.fetch_add(1, std::memory_order_seq_cst);
-  awake_.wait_until(lock, deadline, [&] { return task.has_ended(); });
-  num_waiting_.fetch_sub(1, std::memory_order_seq_cst);
-}
-
 void CallLane::wait(Task& task, Deadline deadline) {
   const bool thread_drives = own_thread_ && deadline && task.kind_ == CallRecord::Kind::kCollective;
   Backoff backoff;
-  std::optional<AwakeTimer> waited;  // From the first look on.
+  std::optional<AwakeTimer> waited;
   while (!task.has_ended()) {
     if (deadline && Clock::now() > *deadline)
       fail(ErrorCode::kEnvironment, "the wait for the ", describe_task(task), " ended before it did");
     if (thread_drives) {
-      wait_for_thread(task, *deadline);
+      sleep_until([&] { return task.has_ended(); }, deadline);  // The lane's thread ends the task.
       continue;
     }
     if (!try_drive()) {
@@ -440,7 +446,7 @@ void CallLane::exclusively(const std::function<void(Transport&)>& use) {
   stop_driving();
 }
 
-/// With mutex_.
+/// Called with mutex_ held.
 void CallLane::start_thread() {
   if (!thread_.joinable() && !closed_) thread_ = std::thread([lane = shared_from_this()] { lane->thread_loop(); });
   awake_.notify_all();
@@ -452,12 +458,12 @@ void CallLane::want_thread() {
   start_thread();
 }
 
-/// Messages that nobody waits for have their time-out from when they were posted.
+/// The time-out of messages that nobody waits for counts from when they were posted.
 void CallLane::expire_messages(Queue* ended) {
   for (Task* task : messages_) {
     if (Clock::now() - task->posted_ < std::chrono::duration<double>(options_.timeout_seconds)) continue;
     const auto error = std::make_exception_ptr(std::runtime_error(concat("no answer within ", options_.timeout_seconds, " s")));
-    return break_off(describe_task(*task), error, task, ended);
+    return fail_group(describe_task(*task), error, task, ended);
   }
 }
 
@@ -486,7 +492,7 @@ void CallLane::thread_loop() {
 }
 
 void CallLane::close() {
-  if (fork_count() != process_) {  // The threads are the parent's.
+  if (fork_count() != process_) {  // The thread is the parent's.
     if (thread_.joinable()) thread_.detach();
     return;
   }
@@ -496,7 +502,7 @@ void CallLane::close() {
     awake_.notify_all();
   }
   if (thread_.joinable()) {
-    // The last owner may go in a callback of a future, which runs in that very thread.
+    // The last owner may be released in a callback of a future, which runs in this thread.
     if (thread_.get_id() == std::this_thread::get_id()) thread_.detach();
     else thread_.join();
   }
@@ -504,14 +510,20 @@ void CallLane::close() {
   Queue ended;
   if (!broken_.exchange(true)) failure_ = "the group was closed";
   start_all(&ended);
-  for (Task* task : std::exchange(messages_, {})) retire(task, refusal(task->call_), &ended);
-  while (calls_.first) {
-    Task* const task = calls_.pop();
-    retire(task, refusal(task->call_), &ended);
-  }
-  unstarted_ = nullptr;
+  retire_all(nullptr, nullptr, &ended);
   stop_driving();
   end_all(ended);
+}
+
+void CallLane::end_with_memory(Task& task) {
+  if (task.has_ended()) return;
+  if (std::uncaught_exceptions() == 0) {
+    try {
+      return wait(task);
+    } catch (const std::exception&) {
+    }
+  }
+  close();
 }
 
 }  // namespace cohort

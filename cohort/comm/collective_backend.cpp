@@ -3,7 +3,6 @@
 #include <ATen/ops/zeros.h>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/collective_work.h"
 #include "cohort/comm/net/gloo.h"
 
 namespace cohort {
@@ -11,7 +10,7 @@ namespace {
 
 using c10d::OpType;
 
-/// The exception that callers see: the transport's text and what the ranks found out together.
+/// Combines the transport's text with what the ranks found out together.
 std::exception_ptr explain_failure(const HangReporter& reporter, int rank, int size, const Recorder& recorder, const std::string& call,
                                    const CallRecord* message, const std::exception_ptr& error) {
   ErrorCode code = ErrorCode::kEnvironment;
@@ -26,14 +25,14 @@ std::exception_ptr explain_failure(const HangReporter& reporter, int rank, int s
   } catch (...) {
   }
   if (message && code == ErrorCode::kFailed) {
-    // The sender has got rid of its message and knows nothing of this; nobody is waited for.
+    // The sender has completed its message and does not take part; nobody is waited for.
     const std::string calls = reporter.leave(recorder, call, text);
     return std::make_exception_ptr(Error(code, concat("the ", call, " failed on rank ", rank, " of ", size, ": ", text,
                                                       "; give both ends tensors of the same size and type; ", calls)));
   }
   const bool mismatch = code == ErrorCode::kFailed;
   const std::string verdict = reporter.explain(recorder, call, text, mismatch, message);
-  // A mismatch reads the same on all ranks.
+  // A mismatch has the same text on all ranks.
   if (mismatch) return std::make_exception_ptr(Error(code, text + "; " + verdict));
   return std::make_exception_ptr(Error(code, concat("the ", call, " failed on rank ", rank, " of ", size, ": ", verdict, " [", text, "]")));
 }
@@ -56,6 +55,20 @@ std::shared_ptr<CallLane> make_lane(std::unique_ptr<Transport> transport, const 
   return std::make_shared<CallLane>(std::move(transport), std::move(lane));
 }
 
+void set_call(CollectiveWork& work, Op op, int64_t count, int64_t root = 0, Reduction reduction = Reduction::kSum) {
+  Call& call = work.call();
+  call.op = op;
+  call.count = static_cast<size_t>(count);
+  call.root = static_cast<int>(root);
+  call.reduction = reduction;
+}
+
+void check_pair(const char* operation, const at::Tensor& input, const at::Tensor& output) {
+  check_tensor(operation, "input", input);
+  check_tensor(operation, "output", output);
+  check_same_type(operation, input, output);
+}
+
 }  // namespace
 
 CollectiveBackend::CollectiveBackend(std::unique_ptr<Transport> transport, Options options)
@@ -71,7 +84,7 @@ CollectiveBackend::~CollectiveBackend() { lane_->close(); }
 c10::intrusive_ptr<CollectiveWork> CollectiveBackend::make_work(OpType type, const char* title, Tensors result,
                                                                 std::chrono::milliseconds timeout) {
   if (timeout <= kNoTimeout) timeout = wait_timeout_;
-  // The transport ends a call itself in time; a wait with a shorter limit has to poll.
+  // The transport enforces its own time-out; a wait with a shorter limit has to poll.
   if (timeout >= std::chrono::duration<double>(timeout_seconds_)) timeout = kNoTimeout;
   return c10::make_intrusive<CollectiveWork>(lane_, getRank(), type, title, std::move(result), timeout);
 }
@@ -92,7 +105,7 @@ void CollectiveBackend::check_root(const char* operation, int64_t root) const {
   if (root < 0 || root >= getSize()) fail(ErrorCode::kBadInput, operation, ": there is no rank ", root, " in a group of ", getSize());
 }
 
-/// One list with a tensor for each rank, all of them like `like`.
+/// Requires one list with a tensor for each rank, all like `like`.
 void CollectiveBackend::check_list(const char* operation, const char* what, const TensorLists& lists, const at::Tensor& like) const {
   if (lists.size() != 1) fail(ErrorCode::kBadInput, operation, ": one list of ", what, " tensors is wanted, not ", lists.size());
   if (lists[0].size() != static_cast<size_t>(getSize()))
@@ -141,24 +154,18 @@ CollectiveBackend::WorkPointer CollectiveBackend::reduce_scatter(Tensors& output
   check_list("reduce-scatter", "input", inputs, output);
   const Reduction reduction = reduction_of("reduce-scatter", options.reduceOp, output.scalar_type());
   auto work = make_work(OpType::REDUCE_SCATTER, "cohort:reduce_scatter", outputs, options.timeout);
-  work->call().op = Op::kReduceScatter;
-  work->call().reduction = reduction;
-  work->call().count = static_cast<size_t>(output.numel());
+  set_call(*work, Op::kReduceScatter, output.numel(), 0, reduction);
   reads(*work, joined(inputs[0]), writes(*work, output), getRank());
   return launch(std::move(work));
 }
 
 CollectiveBackend::WorkPointer CollectiveBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                                        const c10d::ReduceScatterOptions& options) {
-  check_tensor("reduce-scatter", "input", input);
-  check_tensor("reduce-scatter", "output", output);
-  check_same_type("reduce-scatter", input, output);
+  check_pair("reduce-scatter", input, output);
   check_elements("reduce-scatter", "input", input, output.numel() * getSize());
   const Reduction reduction = reduction_of("reduce-scatter", options.reduceOp, output.scalar_type());
   auto work = make_work(OpType::_REDUCE_SCATTER_BASE, "cohort:reduce_scatter_tensor", {output}, options.timeout);
-  work->call().op = Op::kReduceScatter;
-  work->call().reduction = reduction;
-  work->call().count = static_cast<size_t>(output.numel());
+  set_call(*work, Op::kReduceScatter, output.numel(), 0, reduction);
   reads(*work, plain(input), writes(*work, output), getRank());
   return launch(std::move(work));
 }
@@ -228,8 +235,6 @@ c10::intrusive_ptr<c10d::Backend::Options> CollectiveBackend::getBackendOptions(
   return c10::make_intrusive<c10d::Backend::Options>(name_, std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds_ * 1e3)));
 }
 
-// Operations that move data and add nothing.
-
 CollectiveBackend::WorkPointer CollectiveBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   at::Tensor& tensor = only_tensor("broadcast", "input", tensors);
   check_root("broadcast", options.rootRank);
@@ -243,21 +248,17 @@ CollectiveBackend::WorkPointer CollectiveBackend::allgather(TensorLists& outputs
   at::Tensor& input = only_tensor("all-gather", "input", inputs);
   check_list("all-gather", "output", outputs, input);
   auto work = make_work(OpType::ALLGATHER, "cohort:all_gather", outputs[0], options.timeout);
-  work->call().op = Op::kAllGather;
-  work->call().count = static_cast<size_t>(input.numel());
+  set_call(*work, Op::kAllGather, input.numel());
   reads(*work, plain(input), writes(*work, outputs[0]), getRank());
   return launch(std::move(work));
 }
 
 CollectiveBackend::WorkPointer CollectiveBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                                   const c10d::AllgatherOptions& options) {
-  check_tensor("all-gather", "input", input);
-  check_tensor("all-gather", "output", output);
-  check_same_type("all-gather", input, output);
+  check_pair("all-gather", input, output);
   check_elements("all-gather", "output", output, input.numel() * getSize());
   auto work = make_work(OpType::_ALLGATHER_BASE, "cohort:all_gather_into_tensor", {output}, options.timeout);
-  work->call().op = Op::kAllGather;
-  work->call().count = static_cast<size_t>(input.numel());
+  set_call(*work, Op::kAllGather, input.numel());
   reads(*work, plain(input), writes(*work, output), getRank());
   return launch(std::move(work));
 }
@@ -291,9 +292,7 @@ CollectiveBackend::WorkPointer CollectiveBackend::allgather_into_tensor_coalesce
 
 CollectiveBackend::WorkPointer CollectiveBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                                                 std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) {
-  check_tensor("all-to-all", "input", input);
-  check_tensor("all-to-all", "output", output);
-  check_same_type("all-to-all", input, output);
+  check_pair("all-to-all", input, output);
   std::vector<size_t> send_counts = split_counts("input", input, input_splits, getSize());
   std::vector<size_t> receive_counts = split_counts("output", output, output_splits, getSize());
   const bool even = output_splits.empty() && input_splits.empty();
@@ -335,9 +334,7 @@ CollectiveBackend::WorkPointer CollectiveBackend::gather(TensorLists& outputs, T
   const bool root = options.rootRank == getRank();
   if (root) check_list("gather", "output", outputs, input);
   auto work = make_work(OpType::GATHER, "cohort:gather", root ? outputs[0] : Tensors{}, options.timeout);
-  work->call().op = Op::kGather;
-  work->call().root = static_cast<int>(options.rootRank);
-  work->call().count = static_cast<size_t>(input.numel());
+  set_call(*work, Op::kGather, input.numel(), options.rootRank);
   reads(*work, plain(input), root ? writes(*work, outputs[0]) : at::Tensor(), getRank());
   return launch(std::move(work));
 }
@@ -348,9 +345,7 @@ CollectiveBackend::WorkPointer CollectiveBackend::scatter(Tensors& outputs, Tens
   const bool root = options.rootRank == getRank();
   if (root) check_list("scatter", "input", inputs, output);
   auto work = make_work(OpType::SCATTER, "cohort:scatter", outputs, options.timeout);
-  work->call().op = Op::kScatter;
-  work->call().root = static_cast<int>(options.rootRank);
-  work->call().count = static_cast<size_t>(output.numel());
+  set_call(*work, Op::kScatter, output.numel(), options.rootRank);
   const at::Tensor memory = writes(*work, output);
   if (root) reads(*work, joined(inputs[0]), memory, getRank());
   return launch(std::move(work));

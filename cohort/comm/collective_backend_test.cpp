@@ -83,7 +83,7 @@ void check_reductions(CollectiveBackend& backend, int64_t count) {
       require(at::equal(tensor[0], rank == size - 1 ? expected : data_of(rank, count, type)), "reduce");
       c10d::ReduceScatterOptions scattered;
       scattered.reduceOp = op;
-      // Piece r is the data from element r * count on.
+      // Block r is the data from element r * count on.
       at::Tensor input = data_of(rank, count * size, type), output = at::empty({count}, type);
       at::Tensor mine = from_values(count, type, [&](int64_t i) { return folded(op, size, rank * count + i); });
       if (op == RedOp::AVG) mine = mine / size;

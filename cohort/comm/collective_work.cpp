@@ -5,11 +5,39 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
-#include <numeric>
-
 #include "cohort/base/fail.h"
 
 namespace cohort {
+namespace {
+
+/// One 1-d tensor over tensors that follow one another in one storage; undefined where they do not.
+at::Tensor joined_view(const std::vector<at::Tensor>& tensors) {
+  const char* next = nullptr;
+  int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) {
+    if (!is_plain(tensor) || !tensor.is_alias_of(tensors[0])) return {};
+    const char* data = static_cast<const char*>(tensor.data_ptr());
+    if (next && data != next) return {};
+    next = data + tensor.nbytes();
+    count += tensor.numel();
+  }
+  return tensors.empty() ? at::Tensor() : at::as_strided(tensors[0].detach(), {count}, {1}, tensors[0].storage_offset());
+}
+
+/// Copies consecutive ranges of `flat` into the tensors.
+void split_into(const std::vector<at::Tensor>& tensors, const at::Tensor& flat) {
+  int64_t begin = 0;
+  for (const at::Tensor& tensor : tensors) {
+    tensor.detach().copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    begin += tensor.numel();
+  }
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> make_future() {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+}
+
+}  // namespace
 
 void check_tensor(const char* operation, const char* what, const at::Tensor& tensor) {
   if (!tensor.defined()) fail(ErrorCode::kBadInput, operation, ": the ", what, " tensor is undefined");
@@ -47,32 +75,11 @@ at::Tensor plain_room(const at::Tensor& tensor) {
   return is_plain(tensor) ? tensor.detach() : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
 }
 
-at::Tensor joined_view(const std::vector<at::Tensor>& tensors) {
-  const char* next = nullptr;
-  int64_t count = 0;
-  for (const at::Tensor& tensor : tensors) {
-    if (!is_plain(tensor) || !tensor.is_alias_of(tensors[0])) return {};
-    const char* data = static_cast<const char*>(tensor.data_ptr());
-    if (next && data != next) return {};
-    next = data + tensor.nbytes();
-    count += tensor.numel();
-  }
-  return tensors.empty() ? at::Tensor() : at::as_strided(tensors[0].detach(), {count}, {1}, tensors[0].storage_offset());
-}
-
 at::Tensor joined(const std::vector<at::Tensor>& tensors) {
   if (at::Tensor view = joined_view(tensors); view.defined()) return view;
   std::vector<at::Tensor> flat;
   for (const at::Tensor& tensor : tensors) flat.push_back(plain(tensor).view({-1}));
   return at::cat(flat);
-}
-
-void split_into(const std::vector<at::Tensor>& tensors, const at::Tensor& flat) {
-  int64_t begin = 0;
-  for (const at::Tensor& tensor : tensors) {
-    tensor.detach().copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
-    begin += tensor.numel();
-  }
 }
 
 Reduction reduction_of(const char* operation, const c10d::ReduceOp& op, at::ScalarType type) {
@@ -88,7 +95,7 @@ Reduction reduction_of(const char* operation, const c10d::ReduceOp& op, at::Scal
     case c10d::ReduceOp::AVG:
       if (whole)
         fail(ErrorCode::kBadInput, operation, ": the average of ", c10::toString(type),
-             " numbers is no whole number: sum them, or convert them first");
+             " numbers is not an integer: sum them, or convert them first");
       return Reduction::kAverage;
     case c10d::ReduceOp::MIN:
       if (complex) refuse("the minimum");
@@ -134,31 +141,9 @@ std::vector<size_t> split_counts(const char* what, const at::Tensor& tensor, con
   return counts;
 }
 
-namespace {
-
-c10::intrusive_ptr<c10::ivalue::Future> make_future() {
-  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-}
-
-}  // namespace
-
 CollectiveWork::CollectiveWork(std::shared_ptr<CallLane> lane, int rank, c10d::OpType type, const char* title,
                                std::vector<at::Tensor> result, std::chrono::milliseconds timeout)
     : c10d::Work(rank, type, title), lane_(std::move(lane)), result_(std::move(result)), timeout_(timeout) {}
-
-void CollectiveWork::make_message(CallRecord::Kind kind, void* data, size_t bytes, int peer, int tag) {
-  kind_ = kind;
-  data_ = data;
-  call_.root = peer;
-  call_.count = bytes;
-  call_.handle = static_cast<uint64_t>(tag);
-}
-
-std::shared_ptr<Message> CollectiveWork::post(Transport& transport) {
-  const int tag = static_cast<int>(call_.handle);
-  return kind_ == CallRecord::Kind::kSend ? transport.send(data_, call_.count, call_.root, tag)
-                                          : transport.receive(data_, call_.count, call_.root, tag);
-}
 
 void CollectiveWork::start() {
   self_ = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);

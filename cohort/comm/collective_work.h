@@ -1,5 +1,5 @@
 #pragma once
-// A call that c10d starts: its tensors, checked and made dense, its handle while it is under way, and the memory that it reads and writes.
+// A call started through c10d: checks of its tensors, the work that represents it, and the memory that it reads and writes.
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -15,51 +15,46 @@
 
 namespace cohort {
 
-// What c10d hands over, checked and made dense: tensors of any strides become the plain memory that a Call needs.
+// Tensors of any strides become the dense memory that a Call needs.
 
-/// Error(kBadInput) unless `tensor` is a dense CPU tensor. `operation` and `what` ("output") go into the sentence.
+/// Error(kBadInput) unless `tensor` is a dense CPU tensor. `operation` and `what` ("output") appear in the message.
 void check_tensor(const char* operation, const char* what, const at::Tensor& tensor);
-/// The only tensor of a list, checked.
+/// The only tensor of a list.
 at::Tensor& only_tensor(const char* operation, const char* what, std::vector<at::Tensor>& tensors);
 void check_same_type(const char* operation, const at::Tensor& one, const at::Tensor& other);
 /// Error(kBadInput) where `tensor` has another number of elements.
 void check_elements(const char* operation, const char* what, const at::Tensor& tensor, int64_t expected);
 
-/// Whether its elements lie in order without gaps and as they are (no lazy conjugate).
+/// Contiguous and not lazily conjugated or negated.
 bool is_plain(const at::Tensor& tensor);
-/// The tensor itself, or a plain copy; without gradients.
+/// The tensor itself or a plain copy, detached.
 at::Tensor plain(const at::Tensor& tensor);
-/// The tensor itself where it is plain, else fresh memory of its size.
+/// The tensor itself where it is plain, else uninitialized memory of its size.
 at::Tensor plain_room(const at::Tensor& tensor);
 
-/// One 1-d tensor over tensors that follow one another in one storage; undefined when they do not.
-at::Tensor joined_view(const std::vector<at::Tensor>& tensors);
-/// All elements one after the other: the view above, or a copy.
+/// All elements one after the other: a view where the tensors follow one another in one storage, else a copy.
 at::Tensor joined(const std::vector<at::Tensor>& tensors);
-/// Copies consecutive pieces of `flat` into the tensors.
-void split_into(const std::vector<at::Tensor>& tensors, const at::Tensor& flat);
 
-/// Error(kBadInput) for what makes no sense for the type, and for PREMUL_SUM.
+/// Error(kBadInput) for a reduction that the type does not support and for PREMUL_SUM.
 Reduction reduction_of(const char* operation, const c10d::ReduceOp& op, at::ScalarType type);
 
-/// Elements for each of `size` ranks from rows of dimension 0; no splits: equal parts.
+/// Elements for each of `size` ranks from rows of dimension 0; no splits: equal counts.
 std::vector<size_t> split_counts(const char* what, const at::Tensor& tensor, const std::vector<int64_t>& splits, int size);
 
-// c10d's handle of a call under way.
 
-/// One call or message that was started through c10d. It lives until it has ended, whether or not the caller keeps it. Any thread.
+/// A call or message under way. Lives until it has ended, whether or not the caller keeps it. Any thread.
 class CollectiveWork : public c10d::Work, public Task {
  public:
-  /// What to do with the results when the call has ended well: copies into the caller's tensors.
+  /// Copies results into the caller's tensors after success.
   using Deliver = std::function<void()>;
 
-  /// `result` is what result() and the future give; `kept` lives as long as the call. `timeout` bounds wait(); 0: the transport's alone.
+  /// `result`: what result() and the future return. `timeout` bounds wait(); 0: the transport's only.
   CollectiveWork(std::shared_ptr<CallLane> lane, int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> result,
                  std::chrono::milliseconds timeout);
 
   /// Fills the call before start(), or makes it a message.
   Call& call() { return call_; }
-  void make_message(CallRecord::Kind kind, void* data, size_t bytes, int peer, int tag);
+  using Task::make_message;
   void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
   void deliver(Deliver deliver) { deliver_ = std::move(deliver); }
   void start();
@@ -75,7 +70,6 @@ class CollectiveWork : public c10d::Work, public Task {
 
  private:
   void end() noexcept override;
-  std::shared_ptr<Message> post(Transport& transport) override;
   void mark(const c10::intrusive_ptr<c10::ivalue::Future>& future);
 
   std::shared_ptr<CallLane> lane_;
@@ -85,10 +79,9 @@ class CollectiveWork : public c10d::Work, public Task {
   c10::intrusive_ptr<CollectiveWork> self_;  // While under way.
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   bool future_marked_ = false;
-  void* data_ = nullptr;  // Of a message.
 };
 
-/// Several calls as one: what endCoalescing() and the coalesced forms give.
+/// Several calls as one work, as endCoalescing() and the coalesced operations return it.
 class WorkBundle : public c10d::Work {
  public:
   WorkBundle(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)
@@ -106,17 +99,16 @@ class WorkBundle : public c10d::Work {
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
-// The memory of a call that c10d starts: what it reads and writes, kept alive with its work and delivered into the caller's tensors.
 
-/// A call whose result takes the place of `tensor`; without one (`writes`) it only reads.
+/// A call whose result replaces `tensor`, or which only reads it (`writes` false).
 void in_place(CollectiveWork& work, Op op, const at::Tensor& tensor, bool writes);
 
-/// Where the call writes: one tensor, or one after the other. What it gives back is the plain memory behind them.
+/// Sets the output of the call: one tensor, or several in order. Returns the dense memory that is written.
 at::Tensor writes(CollectiveWork& work, const at::Tensor& tensor);
 at::Tensor writes(CollectiveWork& work, const std::vector<at::Tensor>& tensors);
 
-/// What the call reads, given the memory that it writes (or undefined): a copy where the two overlap, unless `memory` is the place of
-/// `rank` in an all-gather. Comes after the op is set.
+/// Sets the input of the call; copies `memory` where it overlaps `output`, unless it is the block of `rank` in an all-gather. The op must
+/// be set before.
 void reads(CollectiveWork& work, at::Tensor memory, const at::Tensor& output, int rank);
 
 }  // namespace cohort

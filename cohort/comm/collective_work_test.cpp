@@ -47,7 +47,7 @@ TEST_CASE("works: futures complete without wait, callbacks run, results are give
           c10::TensorType::get());
       future->wait();
       require(second[0].eq(3).all().item<bool>(), "a call in a callback");
-      // A dropped work still takes place, for the other ranks.
+      // A dropped work still runs, for the other ranks.
       Tensors dropped{at::ones({2})};
       backend.allreduce(dropped);
       backend.barrier()->wait();

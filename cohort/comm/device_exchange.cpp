@@ -11,16 +11,15 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/call_lane.h"
-#include "cohort/comm/group_private.h"
 
 namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr char kHasOne = '+', kHasNone = '-';  // Of an offer; the identity or the reason follows.
+constexpr char kHasOne = '+', kHasNone = '-';  // First byte of an offer, before the identity or the reason.
 
-/// The ranks' signatures of one call, on their way through the control plane.
+/// Gathers the ranks' signatures of one call over the control plane.
 class SignatureGather : public Task {
  public:
   SignatureGather(std::shared_ptr<CallLane> lane, const Call& call, int size, std::string name)
@@ -33,14 +32,14 @@ class SignatureGather : public Task {
     call_.name = name_.c_str();
   }
   ~SignatureGather() override {
-    if (added_) end_with_memory(*lane_, *this);
+    if (added_) lane_->end_with_memory(*this);
   }
 
   void start() {
     added_ = true;
     lane_->add(*this);
   }
-  /// Throws where a rank is missing or makes another call.
+  /// Throws where a rank is missing or makes a different call.
   void wait(const std::string& group) {
     lane_->wait(*this);
     if (error()) std::rethrow_exception(error());
@@ -56,25 +55,10 @@ class SignatureGather : public Task {
 };
 
 c10d::ReduceOp reduce_op(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kSum:
-      return c10d::ReduceOp::SUM;
-    case Reduction::kAverage:
-      return c10d::ReduceOp::AVG;
-    case Reduction::kProduct:
-      return c10d::ReduceOp::PRODUCT;
-    case Reduction::kMin:
-      return c10d::ReduceOp::MIN;
-    case Reduction::kMax:
-      return c10d::ReduceOp::MAX;
-    case Reduction::kBitAnd:
-      return c10d::ReduceOp::BAND;
-    case Reduction::kBitOr:
-      return c10d::ReduceOp::BOR;
-    case Reduction::kBitXor:
-      break;
-  }
-  return c10d::ReduceOp::BXOR;
+  using c10d::ReduceOp;
+  static constexpr ReduceOp::RedOpType kOps[] = {ReduceOp::SUM, ReduceOp::AVG,  ReduceOp::PRODUCT, ReduceOp::MIN,
+                                                 ReduceOp::MAX, ReduceOp::BAND, ReduceOp::BOR,     ReduceOp::BXOR};
+  return kOps[static_cast<size_t>(reduction)];
 }
 
 }  // namespace
@@ -94,7 +78,7 @@ std::string why_no_device_exchange(const std::vector<std::string>& offers, const
   return "";
 }
 
-/// One exchange under way.
+/// An exchange under way.
 class DeviceCall : public Pending {
  public:
   DeviceCall(std::shared_ptr<DeviceExchange> exchange, const Call& call, at::Tensor output, at::Tensor input, std::string what)
@@ -116,7 +100,7 @@ class DeviceCall : public Pending {
       } catch (const std::exception&) {
       }
     }
-    // While an exception passes the others may never come, and the tensors go away.
+    // An exception is in flight or the exchange failed: peers may never come, and the tensors are about to be freed.
     exchange_->end_group(concat("the group was ended while ", text_, " was under way"));
   }
 
@@ -130,7 +114,7 @@ class DeviceCall : public Pending {
       if (call_.count > 0) work_ = exchange_->launch(call_, output_, input_);
     } catch (const std::exception& error) {
       ended_ = true;
-      exchange_->break_off(text_, "it could not be started", error.what());
+      exchange_->fail_group(text_, "it could not be started", error.what());
     }
     exchange_->connected_ = true;
   }
@@ -142,7 +126,7 @@ class DeviceCall : public Pending {
       fail(ErrorCode::kEnvironment, exchange_->failure_);
     }
     check_signatures_of_all();
-    ended_ = true;  // Whatever happens now ends it.
+    ended_ = true;
     if (work_) exchange_->await(*work_, text_);
   }
 
@@ -174,7 +158,7 @@ DeviceExchange::DeviceExchange(c10::intrusive_ptr<c10d::Backend> backend, std::s
 
 DeviceExchange::~DeviceExchange() {
   try {
-    // While an exception passes, peers may be inside of a call that this rank never makes.
+    // While an exception is in flight, peers may be inside a call that this rank never makes.
     if (failure_.empty() && std::uncaught_exceptions() == 0) backend_->shutdown();
     else backend_->abort();
   } catch (const std::exception&) {
@@ -221,28 +205,28 @@ void DeviceExchange::await(c10d::Work& work, const std::string& call) {
   const auto began = Clock::now();
   AwakeTimer waited(began);
   auto next_look = began + kLook;
-  std::string ended;  // Who had ended when it was last looked. A peer may end right after its part is done.
+  std::string ended;  // Peers found ended at the last poll; one may end right after it has completed.
   try {
     while (!work.isCompleted()) {
       const auto now = Clock::now();
       if (waited.seconds(now) > options_.timeout_seconds)
-        break_off(call, concat("all ranks started it, and it did not end within ", options_.timeout_seconds, " s"), "");
+        fail_group(call, concat("all ranks started it, and it did not end within ", options_.timeout_seconds, " s"), "");
       if (now > next_look) {
-        if (!ended.empty()) break_off(call, ended, "");
+        if (!ended.empty()) fail_group(call, ended, "");
         ended = ended_peers();
         next_look = now + (ended.empty() ? kLook : 5 * kLook);
       }
       if (now - began < kSpin) std::this_thread::yield();
       else std::this_thread::sleep_for(kNap);
     }
-    work.wait();  // Its error; and the stream of this thread goes on after it.
+    work.wait();  // For its error, and to order this thread's stream after it.
   } catch (const Error&) {
     if (!failure_.empty()) throw;  // Ours.
     end_group(concat("the ", call, " failed"));
     throw;
   } catch (const std::exception& error) {
     const std::string missing = ended_peers();
-    break_off(call, missing.empty() ? concat(options_.backend, " gave it up") : missing, error.what());
+    fail_group(call, missing.empty() ? concat(options_.backend, " gave it up") : missing, error.what());
   }
 }
 
@@ -253,7 +237,7 @@ std::string DeviceExchange::ended_peers() const {
   return join(ended, ", ");
 }
 
-void DeviceExchange::break_off(const std::string& call, const std::string& reason, const std::string& text) {
+void DeviceExchange::fail_group(const std::string& call, const std::string& reason, const std::string& text) {
   const std::string message = concat("the ", call, " failed on rank ", backend_->getRank(), " of ", backend_->getSize(),
                                      options_.group == "world" ? "" : " of group " + options_.group, ": ", reason,
                                      text.empty() ? "" : " [" + first_line(text) + "]");

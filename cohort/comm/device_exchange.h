@@ -31,21 +31,21 @@ namespace cohort {
 
 class CallLane;
 
-/// What each rank says of its device before the group decides: its identity, or why it cannot be used.
+/// A rank's device identity, or why its device cannot be used, for the ranks' common decision.
 std::string device_offer(const DeviceLink& link);
-/// From all ranks' offers: "" where every rank has a device of its own, else why not, the same on all ranks.
+/// "" where every rank has a device of its own, else the reason, the same on all ranks.
 std::string why_no_device_exchange(const std::vector<std::string>& offers, const std::string& backend);
 
-/// Errors, order of calls and threads as Group's.
+/// Same errors, call order and threading as Group.
 class DeviceExchange : public std::enable_shared_from_this<DeviceExchange> {
  public:
   struct Options {
-    std::string group = "world";   ///< Name of the group in messages.
-    std::string backend = "nccl";  ///< And of the backend.
+    std::string group = "world";   ///< Group name in messages.
+    std::string backend = "nccl";  ///< Backend name in messages.
     double timeout_seconds = 60;
-    Peers peers;  ///< Whom a failure may name; may be empty.
+    Peers peers;  ///< Named in failures; may be empty.
   };
-  /// `control`: of the same ranks.
+  /// `control` spans the same ranks.
   DeviceExchange(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<CallLane> control, Options options);
   ~DeviceExchange();
   DeviceExchange(const DeviceExchange&) = delete;
@@ -61,8 +61,8 @@ class DeviceExchange : public std::enable_shared_from_this<DeviceExchange> {
   friend class DeviceCall;
   c10::intrusive_ptr<c10d::Work> launch(const Call& call, at::Tensor output, at::Tensor input);
   void await(c10d::Work& work, const std::string& call);
-  /// Ends the group and throws Error(kEnvironment) about `call`: `reason`, with the first line of what the backend said.
-  [[noreturn]] void break_off(const std::string& call, const std::string& reason, const std::string& text);
+  /// Ends the group and throws Error(kEnvironment) with `reason` and the first line of the backend's `text`.
+  [[noreturn]] void fail_group(const std::string& call, const std::string& reason, const std::string& text);
   void end_group(const std::string& why);
   std::string ended_peers() const;
 

@@ -36,7 +36,7 @@ class BadBackend : public c10d::Backend {
   Kind kind_;
 };
 
-/// Ranks with a control plane and, over a second one, what stands for a device's backend.
+/// Ranks with a control plane and a second one that simulates a device's backend.
 struct Planes {
   Planes(int size, double timeout_seconds)
       : control(size, RankKind::kThread, timeout_seconds), device(size, RankKind::kThread, timeout_seconds) {}
@@ -113,7 +113,7 @@ TEST_CASE("every operation goes to the device's backend, several at a time and o
            exchange->start(Op::kReduceScatter, piece, wide, "scattered")->wait();
            exchange->start(Op::kAllGather, all, piece, "gathered")->wait();
            require(at::equal(all, wide * size), "reduce-scatter and all-gather");
-           // Not waited for: it takes place all the same.
+           // Not waited for, but completed all the same.
            exchange->start(Op::kAllReduce, told, told, "dropped");
            require(told.eq(size).all().item<bool>(), "dropped");
            require(control.recorder().text().find("tensor of 7, before its all-reduce") != std::string::npos, "recorded");
@@ -121,7 +121,7 @@ TEST_CASE("every operation goes to the device's backend, several at a time and o
       CHECK(error == "");
 }
 
-TEST_CASE("ranks that make different calls are told so before the device's result is used") {
+TEST_CASE("ranks that make different calls get an error before the device's result is used") {
   const std::vector<std::string> errors = run(3, 20, [](CollectiveBackend& control, std::shared_ptr<DeviceExchange> exchange) {
     at::Tensor tensor = at::ones({control.getRank() == 2 ? 4 : 5});
     exchange->start(Op::kAllReduce, tensor, tensor, "weights")->wait();

@@ -13,10 +13,10 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "cohort/base/fail.h"
+#include "cohort/comm/call_lane.h"
 #include "cohort/comm/collective_backend.h"
 #include "cohort/comm/device_exchange.h"
 #include "cohort/comm/group_internals.h"
-#include "cohort/comm/group_private.h"
 #include "cohort/comm/group_transport.h"
 #include "cohort/comm/net/gloo.h"
 #include "cohort/comm/rendezvous/store.h"
@@ -33,18 +33,18 @@ struct Group::State {
   double timeout_seconds = 60;
   c10::intrusive_ptr<c10d::Store> store;
   Peers peers;
-  std::vector<int> world_ranks;                   // This group's in the job.
-  ShmTransport* shm = nullptr;                    // Of the backend, where all ranks share memory.
-  c10::intrusive_ptr<CollectiveBackend> backend;  // Of one rank: made when asked for.
-  std::shared_ptr<const DeviceLink> link;         // With `device`.
-  std::shared_ptr<DeviceExchange> device;         // Null: host memory alone.
+  std::vector<int> world_ranks;                   // Job ranks of this group.
+  ShmTransport* shm = nullptr;                    // The backend's transport where all ranks share memory.
+  c10::intrusive_ptr<CollectiveBackend> backend;  // For one rank: made on demand.
+  std::shared_ptr<const DeviceLink> link;         // Set with `device`.
+  std::shared_ptr<DeviceExchange> device;         // Null: host memory only.
   c10::intrusive_ptr<c10d::ProcessGroup> process_group;
-  std::map<std::string, int> num_splits;  // By who and what.
+  std::map<std::string, int> num_splits;  // By ranks and name.
   std::atomic<int> num_numbered{0};
-  std::mutex mutex;  // Of the three above.
+  std::mutex mutex;  // Guards the three above.
 
   void make_device();
-  /// Of what lies on the device that is exchanged; null for host memory.
+  /// For tensors on the exchanged device; null for host memory.
   DeviceExchange* device_of(const at::Tensor& tensor) const { return device && tensor.device() == link->device ? device.get() : nullptr; }
 };
 
@@ -55,6 +55,78 @@ void Group::State::make_device() {
 }
 
 namespace {
+
+void check_memory(const char* operation, const at::Tensor& tensor, const std::string& what) {
+  if (!tensor.device().is_cpu() || !tensor.is_contiguous())
+    fail(ErrorCode::kBadInput, operation, " of ", what, ": a contiguous CPU tensor is wanted, not one on ", tensor.device().str(),
+         tensor.is_contiguous() ? "" : " with gaps");
+}
+
+/// The call over one or two tensors; `name` must outlive it.
+Call call_of(Op op, const at::Tensor& output, const at::Tensor& input, const std::string& name) {
+  check_memory(name_of(op), input, name);
+  if (!output.is_same(input)) check_memory(name_of(op), output, name);
+  Call call;
+  call.op = op;
+  call.type = input.scalar_type();
+  call.input = input.data_ptr();
+  call.output = output.data_ptr();
+  call.count = static_cast<size_t>(input.numel());
+  call.name = name.c_str();
+  return call;
+}
+
+/// An exchange under way.
+class PendingCall : public Pending, public Task {
+ public:
+  PendingCall(std::shared_ptr<CallLane> lane, Op op, at::Tensor output, at::Tensor input, size_t count, std::string what)
+      : lane_(std::move(lane)), what_(std::move(what)), output_(std::move(output)), input_(std::move(input)) {
+    call_ = call_of(op, output_, input_, what_);
+    call_.count = count;
+  }
+  ~PendingCall() override { lane_->end_with_memory(*this); }
+
+  template <typename... Arguments>
+  static std::unique_ptr<Pending> start(Arguments&&... arguments) {
+    auto pending = std::make_unique<PendingCall>(std::forward<Arguments>(arguments)...);
+    pending->lane_->add(*pending);
+    return pending;
+  }
+
+  void wait() override {
+    lane_->wait(*this);
+    if (error()) std::rethrow_exception(error());
+  }
+
+ private:
+  std::shared_ptr<CallLane> lane_;
+  std::string what_;
+  at::Tensor output_, input_;
+};
+
+class NothingPending : public Pending {
+ public:
+  void wait() override {}
+};
+
+class BlockingMessage : public Task {
+ public:
+  BlockingMessage(CallRecord::Kind kind, const at::Tensor& tensor, int peer, int tag, const std::string& what) {
+    make_message(kind, tensor.data_ptr(), tensor.nbytes(), peer, tag);
+    call_.name = what.c_str();
+  }
+  int source() const { return source_; }
+};
+
+/// Runs a message to its end. Returns the rank that sent it.
+int run_message(CallLane& lane, CallRecord::Kind kind, const at::Tensor& tensor, int peer, int tag, const std::string& what) {
+  check_memory(kind == CallRecord::Kind::kSend ? "send" : "receive", tensor, what);
+  BlockingMessage message(kind, tensor, peer, tag, what);
+  lane.add(message);
+  lane.wait(message);
+  if (message.error()) std::rethrow_exception(message.error());
+  return message.source();
+}
 
 bool overlap(const at::Tensor& a, const at::Tensor& b) {
   const char *first = static_cast<const char*>(a.data_ptr()), *second = static_cast<const char*>(b.data_ptr());
@@ -83,7 +155,7 @@ Group Group::create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c
   auto state = std::make_shared<State>();
   state->rank = rank;
   state->size = size;
-  for (int each = 0; each < size; ++each) state->world_ranks.push_back(each);
+  state->world_ranks = all_ranks(size);
   state->requested_backend = wants_device ? "auto" : options.backend;
   state->timeout_seconds = options.timeout_seconds;
   Group group = connect(std::move(store), std::move(state));
@@ -128,13 +200,13 @@ Group Group::split(const std::vector<int>& ranks, const std::string& what) const
     fail(ErrorCode::kBadInput, "group ", what, ": ranks are named once each and lie in 0 to ", size() - 1);
   const auto mine = std::find(ranks.begin(), ranks.end(), rank());
   if (mine == ranks.end())
-    fail(ErrorCode::kBadInput, "group ", what, ": rank ", rank(), " is none of its ranks, so it does not split it off");
+    fail(ErrorCode::kBadInput, "group ", what, ": rank ", rank(), " is not one of its ranks and must not call split()");
   if (ranks.size() == 1) return Group();
   std::string prefix = concat("split/", what);
   for (const int each : ranks) prefix += concat("/", each);
   auto state = std::make_shared<State>();
   {
-    // Numbered, so that the same ranks may split twice: each of them has done so equally often.
+    // Numbered, so that the same ranks may split again: each has done so equally often.
     const std::lock_guard<std::mutex> lock(state_->mutex);
     prefix += concat("/number ", state_->num_splits[prefix]++);
   }
@@ -198,10 +270,7 @@ void Group::all_reduce_sum(at::Tensor flat, std::string what) { start_all_reduce
 std::unique_ptr<Pending> Group::start_all_reduce_sum(at::Tensor flat, std::string what) {
   if (size() == 1) return std::make_unique<NothingPending>();
   if (DeviceExchange* const device = state_->device_of(flat)) return device->start(Op::kAllReduce, flat, flat, std::move(what));
-  const size_t count = static_cast<size_t>(flat.numel());
-  auto pending = std::make_unique<PendingCall>(state_->backend->lane(), std::move(what), flat, flat);
-  pending->start(Op::kAllReduce, count);
-  return pending;
+  return PendingCall::start(state_->backend->lane(), Op::kAllReduce, flat, flat, static_cast<size_t>(flat.numel()), std::move(what));
 }
 
 std::unique_ptr<Pending> Group::start_reduce_scatter_sum(at::Tensor output, at::Tensor input, std::string what) {
@@ -212,51 +281,40 @@ std::unique_ptr<Pending> Group::start_reduce_scatter_sum(at::Tensor output, at::
     if (!output.is_same(input)) output.copy_(input.view_as(output));
     return std::make_unique<NothingPending>();
   }
-  const size_t count = static_cast<size_t>(output.numel());
   if (overlap(input, output)) input = input.clone();
   if (DeviceExchange* const device = state_->device_of(input)) return device->start(Op::kReduceScatter, output, input, std::move(what));
-  auto pending = std::make_unique<PendingCall>(state_->backend->lane(), std::move(what), std::move(output), std::move(input));
-  pending->start(Op::kReduceScatter, count);
-  return pending;
+  const size_t count = static_cast<size_t>(output.numel());
+  return PendingCall::start(state_->backend->lane(), Op::kReduceScatter, std::move(output), std::move(input), count, std::move(what));
 }
 
 namespace {
 
-void check_gathered(const at::Tensor& output, const at::Tensor& input, int size, const std::string& what) {
+/// Checks an all-gather. A group of one rank does it at once; else `input` becomes a copy where it lies in `output` but not at this rank's
+/// offset. Whether there is anything to exchange.
+bool prepare_gather(const at::Tensor& output, at::Tensor& input, int rank, int size, const std::string& what) {
   if (output.numel() != input.numel() * size || input.scalar_type() != output.scalar_type())
     fail(ErrorCode::kBadInput, "all-gather of ", what, ": ", size, " times ", input.numel(), " elements of ",
          c10::toString(input.scalar_type()), " do not fit ", output.numel(), " of ", c10::toString(output.scalar_type()));
-}
-
-/// Whether `input` must be copied before it is gathered into `output`: it lies there, but not in its own place.
-bool misplaced(const at::Tensor& output, const at::Tensor& input, int rank) {
-  return overlap(output, input) && static_cast<const char*>(input.data_ptr()) !=
-                                       static_cast<const char*>(output.data_ptr()) + input.nbytes() * static_cast<size_t>(rank);
+  if (size == 1) {
+    if (output.data_ptr() != input.data_ptr()) output.view({-1}).copy_(input.view({-1}));
+    return false;
+  }
+  const auto* const own = static_cast<const char*>(output.data_ptr()) + input.nbytes() * static_cast<size_t>(rank);
+  if (overlap(output, input) && input.data_ptr() != own) input = input.clone();
+  return true;
 }
 
 }  // namespace
 
 std::unique_ptr<Pending> Group::start_all_gather(at::Tensor output, at::Tensor input, std::string what) {
-  check_gathered(output, input, size(), what);
-  if (size() == 1) {
-    if (output.data_ptr() != input.data_ptr()) output.view({-1}).copy_(input.view({-1}));
-    return std::make_unique<NothingPending>();
-  }
-  const size_t count = static_cast<size_t>(input.numel());
-  if (misplaced(output, input, rank())) input = input.clone();
+  if (!prepare_gather(output, input, rank(), size(), what)) return std::make_unique<NothingPending>();
   if (DeviceExchange* const device = state_->device_of(input)) return device->start(Op::kAllGather, output, input, std::move(what));
-  auto pending = std::make_unique<PendingCall>(state_->backend->lane(), std::move(what), std::move(output), std::move(input));
-  pending->start(Op::kAllGather, count);
-  return pending;
+  const size_t count = static_cast<size_t>(input.numel());
+  return PendingCall::start(state_->backend->lane(), Op::kAllGather, std::move(output), std::move(input), count, std::move(what));
 }
 
 void Group::all_gather(at::Tensor output, at::Tensor input, const std::string& what) {
-  check_gathered(output, input, size(), what);
-  if (size() == 1) {
-    if (output.data_ptr() != input.data_ptr()) output.view({-1}).copy_(input.view({-1}));
-    return;
-  }
-  if (misplaced(output, input, rank())) input = input.clone();
+  if (!prepare_gather(output, input, rank(), size(), what)) return;
   if (DeviceExchange* const device = state_->device_of(input)) return device->start(Op::kAllGather, output, input, what)->wait();
   Call call = call_of(Op::kAllGather, output, input, what);
   state_->backend->run(call);
@@ -271,22 +329,14 @@ void Group::barrier() {
 void Group::send(at::Tensor tensor, int peer, int tag, const std::string& what) {
   if (peer < 0 || peer >= size() || peer == rank())
     fail(ErrorCode::kBadInput, "send of ", what, ": rank ", peer, " is not another rank of this group of ", size());
-  check_memory("send", tensor, what);
-  BlockingMessage message(CallRecord::Kind::kSend, tensor, peer, tag, what);
-  state_->backend->lane()->add(message);
-  state_->backend->lane()->wait(message);
-  if (message.error()) std::rethrow_exception(message.error());
+  run_message(*state_->backend->lane(), CallRecord::Kind::kSend, tensor, peer, tag, what);
 }
 
 int Group::receive(at::Tensor tensor, int peer, int tag, const std::string& what) {
   if (peer < -1 || peer >= size() || peer == rank() || size() == 1)
     fail(ErrorCode::kBadInput, "receive of ", what, ": rank ", peer, " is not another rank of this group of ", size());
-  check_memory("receive", tensor, what);
-  BlockingMessage message(CallRecord::Kind::kReceive, tensor, peer, tag, what);
-  state_->backend->lane()->add(message);
-  state_->backend->lane()->wait(message);
-  if (message.error()) std::rethrow_exception(message.error());
-  return peer >= 0 ? peer : message.source();
+  const int source = run_message(*state_->backend->lane(), CallRecord::Kind::kReceive, tensor, peer, tag, what);
+  return peer >= 0 ? peer : source;
 }
 
 std::vector<std::string> Group::all_gather_text(const std::string& text, const std::string& what) {

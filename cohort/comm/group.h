@@ -1,5 +1,5 @@
 #pragma once
-// Ranks that talk to each other. A Group is a handle: copies share one connection.
+// Ranks that communicate. A Group is a handle: copies share one connection.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
@@ -26,8 +26,8 @@ namespace cohort {
 struct DeviceLink {
   std::string backend = "nccl";
   c10::Device device = c10::Device(c10::DeviceType::CPU);
-  std::string identity;  ///< Of the device, different for any two in the job.
-  std::string why_not;   ///< Not empty: this rank cannot, and why.
+  std::string identity;  ///< Unique per device in the job.
+  std::string why_not;   ///< Not empty: why this rank cannot use it.
   std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Store>, int rank, int size, double timeout_seconds)> make;
 };
 
@@ -35,7 +35,7 @@ struct GroupOptions {
   /// shm (ranks of one host), gloo, shm+gloo (inside + between hosts), or auto: the best that works here. nccl: auto, and `device` must be
   /// used; with auto it is used where all ranks can.
   std::string backend = "auto";
-  double timeout_seconds = 60.0;                  ///< The longest any exchange may take.
+  double timeout_seconds = 60.0;                  ///< Limit of one exchange.
   std::shared_ptr<const DeviceLink> device = {};  ///< Null: only host memory is exchanged.
 };
 
@@ -43,8 +43,8 @@ struct GroupOptions {
 class COHORT_API Pending {
  public:
   virtual ~Pending() = default;
-  /// Blocks until the result is there. Errors as Group's. An exchange that is not waited for is when this ends, but for an exception on its
-  /// way: the group is closed then.
+  /// Blocks until the result is available; errors as for Group. The destructor waits too, or closes the group while an exception is in
+  /// flight.
   virtual void wait() = 0;
 };
 
@@ -60,38 +60,38 @@ class COHORT_API Group {
   Group();
   /// All ranks of the job. Collective: every rank calls it, as often and in the same order as the others.
   static Group create(const World& world, const GroupOptions& options = {});
-  /// For tests and programs of their own: ranks that meet over `store`, all on this host.
+  /// For tests and custom launchers: ranks on this host that meet over `store`.
   static Group create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GroupOptions& options = {});
 
   int rank() const;
   int size() const;
-  /// What carries the exchange: none, shm, gloo, shm+gloo, ...
+  /// Transport in use: none, shm, gloo, shm+gloo, ...
   const std::string& backend_name() const;
-  /// What carries the exchange of tensors on this rank's device ("nccl"), or "".
+  /// Backend of tensors on this rank's device ("nccl"), or "".
   std::string device_backend_name() const;
-  /// Whether tensors of that device can be given to the operations below.
+  /// Whether the operations below take tensors on `device`.
   bool exchanges(const c10::Device& device) const;
-  /// `tensor` itself where exchanges(), else a copy in host memory.
+  /// `tensor`, or a copy in host memory where its device is not exchanged.
   at::Tensor exchangeable(const at::Tensor& tensor) const;
-  /// In the order of ranks, this one among them.
+  /// In rank order, including this one.
   std::vector<int> ranks_of_my_host() const;
   int num_hosts() const;
 
-  /// These ranks of this group as one of their own, in this order, over the same kind of backend. Collective over the ranks listed, this
-  /// rank among them; the others do not call it. `what` names the new group in messages. Its exchanges and this group's do not disturb each
-  /// other; ranks that have exchanges of both under way wait for them in the same order.
+  /// A new group of these ranks, in this order, over the same kind of backend. Collective over the listed ranks, including this one; the
+  /// others do not call it. `what` names the new group in messages. Exchanges of the two groups are independent; ranks that have exchanges
+  /// of both under way must wait for them in the same order.
   Group split(const std::vector<int>& ranks, const std::string& what) const;
 
-  /// What begins with start_ returns at once, everything else blocks. `what` names the tensor in error messages. In place.
+  /// Operations named start_ return at once, the others block. `what` names the tensor in error messages. In place.
   void all_reduce(at::Tensor tensor, Reduction reduction, const std::string& what);
   void broadcast(at::Tensor tensor, int root, const std::string& what);
   /// Replaces `flat` (1-d) by its sum over the ranks, element by element in rank order ((x0 + x1) + x2) + ...: bitwise equal on all ranks
-  /// and from run to run. Sums end in the order in which they were started.
+  /// and in every run. Sums complete in the order in which they were started.
   void all_reduce_sum(at::Tensor flat, std::string what);
   std::unique_ptr<Pending> start_all_reduce_sum(at::Tensor flat, std::string what);
   /// Sums `input` ({size x n}, 1-d) over the ranks in rank order; `output` ({n}) gets this rank's slice of the sum.
   std::unique_ptr<Pending> start_reduce_scatter_sum(at::Tensor output, at::Tensor input, std::string what);
-  /// Starts all_gather(); `input` may be this rank's own place in `output`.
+  /// Starts all_gather(); `input` may be this rank's block of `output`.
   std::unique_ptr<Pending> start_all_gather(at::Tensor output, at::Tensor input, std::string what);
   /// output is {size, ...input's shape}.
   void all_gather(at::Tensor output, at::Tensor input, const std::string& what);

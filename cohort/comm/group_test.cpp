@@ -39,7 +39,7 @@ TEST_CASE("sums are added in rank order, bitwise, for every awkward size, type a
                                                        threshold + 1, int64_t{100003}}) {
                              torch::Tensor expected = awkward(0, count, type).clone();
                              for (int rank = 1; rank < num_ranks; ++rank) expected.add_(awkward(rank, count, type));
-                             // Twice: in memory of the test's own, and in the group's.
+                             // Twice: in memory of the test, and in the group's.
                              torch::Tensor mine = awkward(group.rank(), count, type),
                                            shared = group.allocate(count, torch::TensorOptions(type));
                              if (shared.count_nonzero().item<int64_t>() != 0) FAIL("allocate gives zeros");
@@ -152,7 +152,7 @@ TEST_CASE("reduce-scatter and all-gather under way, all-reduce with any reductio
                        auto gathered = group.start_all_gather(all, piece, "weights");
                        gathered->wait();
                        if (!torch::equal(all, torch::arange(3 * 1001) * 6.0f)) FAIL("all-gather");
-                       // In place, from its own place and (copied) from another one; the sum's piece in its input.
+                       // In place, from its own block and (copied) from another one; the sum's slice in its input.
                        all.narrow(0, 1001 * rank, 1001).fill_(rank);
                        group.start_all_gather(all, all.narrow(0, 1001 * rank, 1001), "weights")->wait();
                        group.start_reduce_scatter_sum(all.narrow(0, 0, 1001), all, "in place")->wait();
@@ -204,7 +204,7 @@ TEST_CASE("groups are split, again and again, and exchange at the same time as t
           } catch (const Error& error) {
             text = error.what();
           }
-          if (text.find("none of its ranks") == std::string::npos) FAIL(text);
+          if (text.find("not one of its ranks") == std::string::npos) FAIL(text);
         },
         {.backend = backend, .timeout_seconds = 20});
 }

@@ -20,7 +20,7 @@ c10::intrusive_ptr<c10d::Store> part_of(const TransportRequest& request, const s
   return c10::make_intrusive<c10d::PrefixStore>(prefix, request.store);
 }
 
-/// Hosts by the first rank on each.
+/// Hosts are identified by the first rank on each.
 HostMap hosts_of(const Peers& peers) {
   std::vector<int> host_of_rank;
   for (int rank = 0; rank < peers.size(); ++rank) host_of_rank.push_back(peers.on_machine_of(rank).front());
@@ -34,14 +34,14 @@ std::unique_ptr<ShmTransport> make_shm(const TransportRequest& request, const Pe
   return std::make_unique<ShmTransport>(std::move(arena), peers.pids(), timeout_seconds, ShmTuning{}, request.group);
 }
 
-/// Gloo writes to the socket of a rank that has died without asking for an error instead of SIGPIPE, which would end this process without
-/// a word. A program that has a handler of its own keeps it.
+/// Gloo writes to the socket of a rank that has died without asking for an error instead of SIGPIPE, which would end this process without a
+/// message. A program's own handler stays.
 void survive_broken_pipes() {
   struct sigaction current{};
   if (::sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
 }
 
-/// These ranks of the group over Gloo, or MPI where that is asked for.
+/// Connects these ranks of the group over Gloo or, where requested, MPI.
 std::unique_ptr<NetworkTransport> make_network(const TransportRequest& request, const std::vector<int>& ranks, const std::string& prefix,
                                                const std::string& address) {
   const int rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), request.rank) - ranks.begin());
@@ -63,16 +63,15 @@ std::unique_ptr<Transport> make_composite(const TransportRequest& request) {
   CompositeTransport::Parts parts;
   if (mine.size() > 1) {
     const std::string prefix = concat("inside/", host);
-    // Longer than the network's, so that a leader can tell its host which other host it waits for.
+    // Longer than the network's, so that a leader can tell its host which other host is missing.
     parts.inside = make_shm(request, request.peers.subset(mine), hosts.place_of(request.rank), prefix, request.timeout_seconds * 1.5 + 1);
     if (!parts.inside) parts.inside = make_network(request, mine, prefix + "/network", "127.0.0.1");
   }
-  std::vector<int> leaders, all;
+  std::vector<int> leaders;
   for (int each = 0; each < hosts.num_hosts(); ++each) leaders.push_back(hosts.leader_of(each));
-  for (int rank = 0; rank < hosts.num_ranks(); ++rank) all.push_back(rank);
   if (leaders.size() > 1) {
     if (hosts.leader_of(host) == request.rank) parts.between = make_network(request, leaders, "between", address);
-    parts.all = make_network(request, all, "all", address);
+    parts.all = make_network(request, all_ranks(hosts.num_ranks()), "all", address);
   }
   return std::make_unique<CompositeTransport>(request.rank, std::move(hosts), std::move(parts), request.group);
 }
@@ -98,9 +97,7 @@ GroupTransport make_group_transport(const TransportRequest& request) {
     result.transport = make_composite(request);
     return result;
   }
-  std::vector<int> all;
-  for (int rank = 0; rank < request.peers.size(); ++rank) all.push_back(rank);
-  result.transport = make_network(request, all, "network", request.peers.address_to_bind(request.rank));
+  result.transport = make_network(request, all_ranks(request.peers.size()), "network", request.peers.address_to_bind(request.rank));
   return result;
 }
 

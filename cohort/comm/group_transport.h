@@ -1,5 +1,5 @@
 #pragma once
-// Which transport a group gets.
+// Selects the transport of a group.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -15,12 +15,12 @@ namespace cohort {
 
 struct TransportRequest {
   std::string backend = "auto";           ///< auto, shm, gloo, mpi, shm+gloo, shm+mpi.
-  c10::intrusive_ptr<c10d::Store> store;  ///< Of this group alone.
+  c10::intrusive_ptr<c10d::Store> store;  ///< Used by this group only.
   int rank = 0;
-  Peers peers;                   ///< Of this group's ranks.
-  std::vector<int> world_ranks;  ///< What this group's ranks are in MPI_COMM_WORLD.
+  Peers peers;
+  std::vector<int> world_ranks;  ///< This group's ranks in MPI_COMM_WORLD.
   double timeout_seconds = 60;
-  std::string group = "world";  ///< Its name in messages.
+  std::string group = "world";  ///< Group name in messages.
 };
 
 struct GroupTransport {
@@ -32,7 +32,7 @@ struct GroupTransport {
 /// Collective. With Gloo SIGPIPE is ignored from here on, unless the program handles it. Error(kBadInput) for a name that is not built or
 /// cannot work here.
 GroupTransport make_group_transport(const TransportRequest& request);
-/// Of one rank that has nobody to talk to.
+/// The transport of a group of one rank.
 std::unique_ptr<Transport> make_lone_transport();
 
 }  // namespace cohort

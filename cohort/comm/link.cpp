@@ -35,9 +35,9 @@ LinkEstimate measure_link(Group& group, double budget_seconds) {
   if (group.size() == 1) return {};
   const auto start = Clock::now();
   at::Tensor buffer = group.allocate(kLargest, at::TensorOptions(at::kFloat));
-  at::Tensor numbers = at::empty({2}, at::kDouble);  // Of rank 0: seconds, and whether to go on.
+  at::Tensor numbers = at::empty({2}, at::kDouble);  // Rank 0's: seconds, and whether to continue.
   double* const out = numbers.data_ptr<double>();
-  time_sums(group, buffer, 1, 2);  // Connections and pages come first.
+  time_sums(group, buffer, 1, 2);  // Warms up connections and pages.
   const double latency = median(time_sums(group, buffer, 1, 7));
   int64_t count = kSmallest;
   for (;; count *= 2) {
@@ -64,7 +64,7 @@ constexpr int64_t kElements = int64_t{16} << 20;  // 64 MiB an array: beyond the
 constexpr int kRuns = 5;
 
 void triad(float* __restrict a, const float* __restrict b, const float* __restrict c, float factor) {
-  constexpr int64_t kBlock = 1024;  // A fixed number of turns is what the compiler makes vector code of.
+  constexpr int64_t kBlock = 1024;  // A fixed trip count lets the compiler vectorise.
   static_assert(kElements % kBlock == 0);
   for (int64_t at = 0; at < kElements; at += kBlock)
     for (int64_t i = 0; i < kBlock; ++i) a[at + i] = b[at + i] + factor * c[at + i];
@@ -94,7 +94,7 @@ double memory_bandwidth(Group& group) {
     start = std::chrono::steady_clock::now();
     triad(a.data(), b.data(), c.data(), static_cast<float>(run));
     best = std::max(best, 3 * bytes / slowest(group, seconds_since(start)));
-    std::swap(a, b);  // Data that changes, and results that are used.
+    std::swap(a, b);  // The data changes and the results are used.
   }
   return best;
 }

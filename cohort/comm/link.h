@@ -1,5 +1,5 @@
 #pragma once
-// How fast the ranks of a group exchange, and those of one host together move memory, which bounds large exchanges: measured on the spot.
+// Measures the communication speed of a group and the memory bandwidth of a host, which bounds large exchanges.
 
 #include "cohort/base/export.h"
 #include "cohort/comm/group.h"
@@ -7,9 +7,8 @@
 
 namespace cohort {
 
-/// Runs small, then ever larger all-reduces: until one takes 80 ms or they took `budget_seconds` (of rank 0's clock), so that neither a
-/// short burst that a network lets through nor the latency decides the result; 4 MiB at most. The last size runs three times more.
-/// Collective; every rank gets rank 0's numbers.
+/// Runs all-reduces of growing size until one takes 80 ms or they took `budget_seconds` (of rank 0's clock), at most 4 MiB, so that neither
+/// a short burst nor latency decides the result. The last size runs three times more. Collective; every rank gets rank 0's results.
 LinkEstimate measure_link(Group& group, double budget_seconds = 0.5);
 
 /// Bytes per second that the memory of this host moves, read plus written, when all ranks of `group` (of one host) copy at once: the better

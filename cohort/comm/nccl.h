@@ -1,5 +1,5 @@
 #pragma once
-// NCCL's collectives on GPUs, where the LibTorch that Cohort is built against has them. nccl.cpp is the one file with CUDA's names in it.
+// NCCL's collectives on GPUs, where LibTorch was built with them. nccl.cpp is the only file with names of CUDA.
 
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
@@ -13,15 +13,12 @@
 
 namespace cohort {
 
-/// "" where this build has NCCL; else why not, and what to do instead. Touches no GPU, so that ranks may still be forked.
+/// "" where this build has NCCL, else the reason and what to do instead. Touches no GPU, so that ranks may still be forked.
 std::string why_no_nccl();
 
-/// A NCCL backend for `size` ranks, each with a GPU of its own, that meet over `store`. NCCL connects in the first exchange, which has no
-/// time-out of ours. wait() of its works blocks the caller and throws in it: there is no thread that ends the process (sets
-/// TORCH_NCCL_BLOCKING_WAIT, where it is not set). Error(kEnvironment) with why_no_nccl(), or where this process sees no GPU.
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, double timeout_seconds);
-
-/// For GroupOptions: tensors on `device` over NCCL. Where that cannot be, the link says why.
+/// For GroupOptions: tensors on `device` over NCCL, each rank with a GPU of its own; where that cannot be, the link says why. NCCL connects
+/// in the first exchange, which has no time-out of ours. wait() of its works blocks the caller and throws in it: no thread ends the process
+/// (sets TORCH_NCCL_BLOCKING_WAIT where it is not set). Making the backend fails with Error(kEnvironment) where there is no NCCL or no GPU.
 std::shared_ptr<const DeviceLink> make_nccl_link(c10::Device device);
 
 }  // namespace cohort

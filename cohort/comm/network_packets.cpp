@@ -1,18 +1,17 @@
-// Packets handed over by messages: Gloo, MPI, or hosts that share memory inside and a network between them.
+// Packets over messages: Gloo, MPI, or shared memory inside hosts and a network between them.
 //
-// A thread, the courier, moves everything, over a group split off for it, so packets travel while the caller computes:
+// A courier thread moves all packets over a group of its own, so that they travel while the caller computes:
 //
 //   outgoing: a notice with the packet's length, then the packet (packet.h), both posted at once.
-//   incoming: a receive for the next notice of every peer is always posted; when one has come, the packet's receive and the next notice's
-//     are. So a message's data flows as soon as it is sent (Gloo moves none before its receive is posted) and ranks that send to each
-//     other do not wait for each other, whatever the sizes; what has come and is not asked for lies in the receiver's memory.
+//   incoming: a receive for the next notice of every peer is always posted; when one has arrived, the packet's receive and the next
+//     notice's are posted. So data flows as soon as it is sent (Gloo moves none before its receive is posted), ranks that send to each
+//     other do not wait for each other, and packets that were not asked for lie in the receiver's memory.
 //
-// Posted receives have the transport's time-out, so each rank sends an empty notice after a quarter of it without another. The last notice
-// says goodbye; the destructor waits a little for that of the others, so that nobody takes an end for a failure.
+// Posted receives have the transport's time-out, so each rank sends an empty notice after a quarter of it. The last notice is a goodbye;
+// the destructor waits briefly for those of the others, so that nobody takes an end for a failure.
 //
-// Cost: two messages a packet; one copy at the sender, so that the caller may go on to change its tensors; none at the receiver. The
-// thread looks for messages every 50 us while the caller waits or any are under way, else every 500 us; looking without a pause takes the
-// cores from the threads in which Gloo waits.
+// Cost: two messages per packet and one copy at the sender; none at the receiver. The thread polls every 50 us while the caller waits or
+// messages are under way, else every 500 us; polling without a pause takes the cores from Gloo's threads.
 #include <ATen/ops/empty.h>
 #include <unistd.h>
 
@@ -28,6 +27,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/comm/packet.h"
+#include "cohort/comm/transport/peers.h"
 #include "cohort/world/process.h"
 
 namespace cohort {
@@ -36,12 +36,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Work = c10::intrusive_ptr<c10d::Work>;
 
-constexpr int64_t kAlive = -1, kGoodbye = -2;  // In a notice, instead of a length.
+constexpr int64_t kAlive = -1, kGoodbye = -2;  // Sent in place of a length.
 constexpr int kNoticeTag = 0, kPacketTag = 1;
 constexpr auto kBusyNap = std::chrono::microseconds(50), kIdleNap = std::chrono::microseconds(500);
 constexpr auto kLookAround = std::chrono::milliseconds(100), kPartingTime = std::chrono::milliseconds(1000);
 
-class NetworkPackets final : public PacketWay {
+class NetworkPackets final : public PacketTransport {
  public:
   explicit NetworkPackets(const Group& group);
   ~NetworkPackets() override;
@@ -57,16 +57,16 @@ class NetworkPackets final : public PacketWay {
     Work work;
     bool is_packet;
   };
-  /// Of the courier alone.
+  /// Used by the courier only.
   struct Peer {
-    std::deque<Message> outgoing, incoming;  // Packets come in in this order.
-    Message notice;                          // The receive that waits for the next one; no work after the peer's goodbye.
+    std::deque<Message> outgoing, incoming;  // In order of arrival.
+    Message notice;                          // Posted receive of the next notice; none after the peer's goodbye.
     Clock::time_point last_sent;
   };
-  /// Between the courier and the caller, under mutex_.
+  /// Shared by the courier and the caller, under mutex_.
   struct Mailbox {
     std::deque<at::Tensor> outbox, arrived;
-    size_t num_leaving = 0;  // Packets that have not left this rank's memory.
+    size_t num_leaving = 0;  // Packets still in this rank's memory.
     bool has_ended = false;
   };
 
@@ -76,7 +76,7 @@ class NetworkPackets final : public PacketWay {
   void send_notice(int peer, int64_t length);
   void wait_for_notice(int peer);
   bool has_died(int peer) const;
-  // Of the courier; whether anything moved:
+  // Called by the courier; whether anything moved:
   bool post_outbox(int peer);
   bool finish_outgoing(int peer);
   bool take_notice(int peer);
@@ -96,23 +96,17 @@ class NetworkPackets final : public PacketWay {
   const int rank_, size_;
   const c10::intrusive_ptr<c10d::Backend> backend_;
   const std::chrono::milliseconds timeout_;
-  const std::vector<int> pids_;  // Of other processes of this host; 0 elsewhere.
+  const std::vector<int> pids_;  // Of other processes on this host, else 0.
   std::vector<Peer> peers_;
 
   std::mutex mutex_;
   std::condition_variable caller_, courier_wakes_;
   std::vector<Mailbox> mailboxes_;
   bool caller_waits_ = false, closing_ = false;
-  bool has_news_ = false;  // For the courier.
+  bool has_news_ = false;  // Wakes the courier.
   std::exception_ptr failure_;
-  std::thread courier_;  // Last: it uses all of the above.
+  std::thread courier_;  // Last: uses all of the above.
 };
-
-std::vector<int> all_ranks(const Group& group) {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < group.size(); ++rank) ranks.push_back(rank);
-  return ranks;
-}
 
 /// Collective.
 std::vector<int> pids_of_my_host(Group& group) {
@@ -126,7 +120,7 @@ std::vector<int> pids_of_my_host(Group& group) {
 }
 
 NetworkPackets::NetworkPackets(const Group& group)
-    : group_(group.split(all_ranks(group), "the hand-over of tensors")),
+    : group_(group.split(all_ranks(group.size()), "the hand-over of tensors")),
       rank_(group.rank()),
       size_(group.size()),
       backend_(group_.c10d_backend()),
@@ -146,7 +140,6 @@ NetworkPackets::~NetworkPackets() {
   backend_->shutdown();  // Ends the messages that are still under way.
 }
 
-// --- The caller's side. ---
 
 void NetworkPackets::send(int peer, const std::vector<at::Tensor>& tensors, size_t bytes) {
   at::Tensor packet = at::empty({static_cast<int64_t>(bytes)}, at::kByte);
@@ -162,7 +155,7 @@ void NetworkPackets::send(int peer, const std::vector<at::Tensor>& tensors, size
   courier_wakes_.notify_one();
 }
 
-/// Until `done`, which is checked before an error, so that what came before it is not lost.
+/// Waits for `done`, which is checked before errors so that what came before them is not lost.
 template <typename Done>
 void NetworkPackets::wait(std::unique_lock<std::mutex>& lock, int peer, const char* what, bool for_sender, Done done) {
   if (done()) return;
@@ -171,11 +164,11 @@ void NetworkPackets::wait(std::unique_lock<std::mutex>& lock, int peer, const ch
   AwakeTimer waited;
   const double most_seconds = std::chrono::duration<double>(timeout_).count();
   bool was_dead = false;
-  // One that says goodbye sends nothing any more; what it had been sent before it has taken, or soon will.
+  // A peer that said goodbye sends nothing more, but has received or will receive everything sent to it.
   const auto has_left = [&] { return for_sender && mailboxes_[static_cast<size_t>(peer)].has_ended; };
   while (!caller_.wait_for(lock, std::min(timeout_, kLookAround), [&] { return done() || failure_ || has_left(); })) {
     if (was_dead || waited.seconds() >= most_seconds) break;
-    was_dead = has_died(peer);  // What it had sent before is looked for once more.
+    was_dead = has_died(peer);  // Look once more for what it had sent.
   }
   caller_waits_ = false;
   if (done()) return;
@@ -185,7 +178,7 @@ void NetworkPackets::wait(std::unique_lock<std::mutex>& lock, int peer, const ch
   throw std::runtime_error(concat("rank ", peer, " ", what, " within ", most_seconds, " s"));
 }
 
-/// Whether it was a process of this host that is gone: shared memory, unlike a connection, does not tell.
+/// Whether the peer was a process of this host that has ended, which shared memory, unlike a connection, does not report.
 bool NetworkPackets::has_died(int peer) const {
   const int pid = pids_[static_cast<size_t>(peer)];
   const char state = pid > 0 ? process_state(pid) : 'R';
@@ -216,7 +209,6 @@ void NetworkPackets::flush() {
     wait(lock, peer, "did not take all packets", false, [&] { return mailboxes_[static_cast<size_t>(peer)].num_leaving == 0; });
 }
 
-// --- The courier's. ---
 
 bool NetworkPackets::is_done(const Message& message) {
   if (!message.work->isCompleted()) return false;
@@ -334,7 +326,7 @@ bool NetworkPackets::is_closing() {
   return closing_;
 }
 
-/// Waits a little, unless there is something new.
+/// Sleeps briefly, unless there is something new.
 void NetworkPackets::doze() {
   std::unique_lock<std::mutex> lock(mutex_);
   courier_wakes_.wait_for(lock, caller_waits_ || closing_ || is_busy() ? kBusyNap : kIdleNap, [this] { return has_news_; });
@@ -350,7 +342,7 @@ void NetworkPackets::run() {
     }
     std::optional<Clock::time_point> end;
     while (!end || (Clock::now() < *end && !has_parted())) {
-      const bool closes = is_closing();  // What the caller left in the outbox before goes before the goodbye.
+      const bool closes = is_closing();  // Sampled before step(), so that the outbox leaves before the goodbye.
       if (step()) continue;
       if (end || !closes) {
         doze();
@@ -368,6 +360,6 @@ void NetworkPackets::run() {
 
 }  // namespace
 
-std::unique_ptr<PacketWay> make_network_packets(const Group& group) { return std::make_unique<NetworkPackets>(group); }
+std::unique_ptr<PacketTransport> make_network_packets(const Group& group) { return std::make_unique<NetworkPackets>(group); }
 
 }  // namespace cohort

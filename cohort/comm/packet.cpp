@@ -17,7 +17,7 @@ constexpr int64_t kMostDimensions = 64;
 
 size_t align(size_t bytes) { return (bytes + kPacketAlignment - 1) / kPacketAlignment * kPacketAlignment; }
 
-/// Where the first tensor's data begins.
+/// Offset of the first tensor's data.
 size_t header_bytes(const std::vector<at::Tensor>& tensors) {
   size_t words = 1;
   for (const at::Tensor& tensor : tensors) words += tensor.defined() ? 3 + static_cast<size_t>(tensor.dim()) : 1;
@@ -33,7 +33,7 @@ void copy_dense(const at::Tensor& tensor, std::byte* to) {
   at::from_blob(to, tensor.sizes(), at::TensorOptions(tensor.scalar_type())).copy_(tensor);
 }
 
-/// Reads words and checks everything against the packet's length.
+/// Reads words, checked against the packet's length.
 class Reader {
  public:
   Reader(std::byte* packet, size_t bytes) : packet_(packet), bytes_(bytes) {}
@@ -56,7 +56,7 @@ class Reader {
     return packet_ + offset;
   }
   void check(bool right) const {
-    if (!right) fail(ErrorCode::kFailed, bytes_, " bytes that came as a packet of tensors are none: another rank runs another version");
+    if (!right) fail(ErrorCode::kFailed, bytes_, " bytes received as a packet of tensors are not one: another rank runs a different version");
   }
 
  private:

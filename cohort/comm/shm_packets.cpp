@@ -1,16 +1,15 @@
-// Packets handed over through shared memory.
+// Packets through shared memory.
 //
-// Each ordered pair of ranks has a ring of slots in the sender's region with two counters: slots written, slots taken.
+// Each ordered pair of ranks has a ring of slots in the sender's region with two counters: slots written and slots taken.
 //
-//   send: pack the tensors into a block of the sender's region (one copy), write its place into the next slot, raise `written`.
-//   receive: wait for `written`, read the slot, raise `taken`; the tensors lie in the block where the sender wrote them. When the last of
-//     them ends, one atomic exchange in the block's header gives it back (shm_arena.h).
+//   send: pack the tensors into a block of the sender's region (one copy), write its offset into the next slot, raise `written`.
+//   receive: wait for `written`, read the slot, raise `taken`; the tensors alias the sender's block. When the last of them ends, one atomic
+//     exchange in the block's header releases it (shm_arena.h).
 //
-// A packet that would take the sender's unread packets beyond its limit is packed into private memory and copied over when packets have
-// been taken, in any later call; those behind it to the same peer wait too. A pair that has nothing unread may always send one: whoever
-// waits for a packet finds it coming, so the limit cannot make ranks wait for each other in a circle.
+// A packet beyond the sender's limit of unread bytes is packed into private memory and copied over in a later call when packets have been
+// taken; later ones to the same peer wait too. A pair without unread packets may always send one, so the limit cannot deadlock.
 //
-// Cost: one copy of a byte, two where it had to wait; four cache lines a packet; no system call unless the other side sleeps.
+// Cost: one copy, two where a packet had to wait; four cache lines per packet; no system call unless the peer sleeps.
 // Source: zero-copy receive over a shared heap, as in MPICH's Nemesis (Buntinas et al., CCGrid 2006); there the receiver copies out.
 #include <sched.h>
 
@@ -27,18 +26,18 @@ namespace cohort {
 namespace {
 
 constexpr uint64_t kNumSlots = 256;
-// A stage that waits gives its core away before it spins: a neighbour, or this rank's other threads, may have work for it.
+// A waiting rank yields before it spins, because other ranks or its own threads may need the core.
 constexpr int kYields = 1000;
 
 struct Slot {
-  uint64_t offset, bytes;  // Of the packet in the sender's region.
+  uint64_t offset, bytes;  // In the sender's region.
 };
 struct Pair {
   ShmCounter written, taken;
   Slot slots[kNumSlots];
 };
 
-class ShmPackets final : public PacketWay {
+class ShmPackets final : public PacketTransport {
  public:
   ShmPackets(Group group, int64_t unread_bytes);
   ~ShmPackets() override;
@@ -58,7 +57,7 @@ class ShmPackets final : public PacketWay {
   };
   struct Peer {
     uint64_t num_sent = 0, num_known_taken = 0, num_received = 0;
-    std::deque<size_t> unread;  // Bytes of the packets that the peer has not taken.
+    std::deque<size_t> unread;  // Bytes of packets not taken by the peer.
     std::deque<Waiting> waiting;
   };
 
@@ -94,7 +93,7 @@ ShmPackets::ShmPackets(Group group, int64_t unread_bytes)
       peers_(static_cast<size_t>(size_)) {}
 
 ShmPackets::~ShmPackets() {
-  // Nobody will ask for these any more.
+  // Release packets that were never received.
   for (int peer = 0; peer < size_; ++peer)
     while (peer != rank_ && has_come(peer)) {
       size_t bytes;
@@ -139,7 +138,7 @@ void ShmPackets::learn_taken(int peer) {
   }
 }
 
-/// Moves waiting packets on; whether any moved.
+/// Publishes waiting packets that now fit. Whether any did.
 bool ShmPackets::progress() {
   bool moved = false;
   for (int peer = 0; peer < size_; ++peer) {
@@ -157,7 +156,7 @@ bool ShmPackets::progress() {
   return moved;
 }
 
-/// The next packet of a peer, which has come; given back when the pointer ends, wherever and whenever that is.
+/// The next packet of a peer, which has arrived; released when the pointer ends, in any thread.
 std::shared_ptr<std::byte> ShmPackets::take_block(int peer, size_t* bytes) {
   Pair& ring = pair(peer, rank_);
   Peer& from = state_of(peer);
@@ -169,7 +168,7 @@ std::shared_ptr<std::byte> ShmPackets::take_block(int peer, size_t* bytes) {
   return block;
 }
 
-/// `describe` gives the text of a time-out.
+/// `describe` returns the text of a time-out.
 template <typename Done, typename Describe>
 void ShmPackets::wait(Done done, ShmFlag& flag, int peer, Describe describe) {
   for (int yield = 0; yield < kYields; ++yield) {
@@ -198,7 +197,7 @@ void ShmPackets::flush() {
 
 }  // namespace
 
-std::unique_ptr<PacketWay> make_shm_packets(Group group, int64_t unread_bytes) {
+std::unique_ptr<PacketTransport> make_shm_packets(Group group, int64_t unread_bytes) {
   return std::make_unique<ShmPackets>(std::move(group), unread_bytes);
 }
 

@@ -19,15 +19,15 @@ using Clock = std::chrono::steady_clock;
 
 struct TensorChannels::State {
   Group group;
-  std::unique_ptr<PacketWay> way;           // Null in a group of one rank.
-  std::deque<std::vector<at::Tensor>> own;  // From this rank to itself.
+  std::unique_ptr<PacketTransport> way;           // Null in a group of one rank.
+  std::deque<std::vector<at::Tensor>> own;  // Sent by this rank to itself.
   int64_t sent_bytes = 0;
   double waited_seconds = 0;
-  std::string failure;  // After it nothing is sent or received.
+  std::string failure;  // Not empty: every call fails.
 
   void check_peer(const char* operation, int peer, const std::string& what) const;
-  [[noreturn]] void break_off(const std::string& operation, ErrorCode code, const std::string& text);
-  /// use(), its errors explained as Group's. `describe` gives the operation in words.
+  [[noreturn]] void fail_group(const std::string& operation, ErrorCode code, const std::string& text);
+  /// Runs use() and explains its errors like Group. `describe` returns the operation in words.
   template <typename Describe, typename Use>
   auto guarded(Describe describe, Use use);
 };
@@ -37,7 +37,7 @@ void TensorChannels::State::check_peer(const char* operation, int peer, const st
     fail(ErrorCode::kBadInput, operation, " of ", what, ": there is no rank ", peer, " in a group of ", group.size());
 }
 
-void TensorChannels::State::break_off(const std::string& operation, ErrorCode code, const std::string& text) {
+void TensorChannels::State::fail_group(const std::string& operation, ErrorCode code, const std::string& text) {
   const std::string missing = GroupInternals::describe_missing(group);
   failure = concat("the ", operation, " failed on rank ", group.rank(), " of ", group.size(), ": ",
                    missing.empty() ? text : concat(missing, " [", text, "]"));
@@ -50,9 +50,9 @@ auto TensorChannels::State::guarded(Describe describe, Use use) {
   try {
     return use();
   } catch (const Error& error) {
-    break_off(describe(), error.code(), error.what());
+    fail_group(describe(), error.code(), error.what());
   } catch (const std::runtime_error& error) {
-    break_off(describe(), ErrorCode::kEnvironment, error.what());
+    fail_group(describe(), ErrorCode::kEnvironment, error.what());
   }
 }
 

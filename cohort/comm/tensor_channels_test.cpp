@@ -56,7 +56,7 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && torch::equal(a, b);
 }
 
-/// All kinds of tensors that a stage may hand on.
+/// All kinds of tensors that a stage may send.
 Tensors all_kinds() {
   Tensors out{torch::Tensor(), torch::tensor(3.5), torch::empty({0}), torch::empty({4, 0, 2}, torch::kHalf)};
   for (const auto type : {torch::kFloat, torch::kHalf, torch::kBFloat16, torch::kDouble, torch::kLong, torch::kInt, torch::kShort,
@@ -318,7 +318,7 @@ TEST_CASE("a rank that sends nothing is an error within the time-out, and of eve
         over(backend, 0.4));
 }
 
-/// Forked ranks, of which rank 1 does `act` after both have exchanged a packet; what rank 0 says of what it does then.
+/// Forked ranks, of which rank 1 does `act` after both have exchanged a packet; the error that rank 0 then gets.
 std::string survivor_says(const char* backend, double timeout_seconds, const std::function<void()>& act,
                           const std::function<void(TensorChannels&)>& use) {
   constexpr size_t kText = 4096;

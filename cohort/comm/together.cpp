@@ -20,18 +20,18 @@ namespace {
 
 constexpr double kMostOfRoundSeconds = 1, kBetweenLooks = 0.1;
 
-/// Runs one function on a separate thread.
-class PatientPart {
+/// Runs a function in a separate thread.
+class AsyncTask {
  public:
-  PatientPart(const std::function<void()>& part, const std::function<int64_t()>& progress) : progress_(progress), last_(progress()) {
+  AsyncTask(const std::function<void()>& part, const std::function<int64_t()>& progress) : progress_(progress), last_(progress()) {
     try {
       work_ = std::async(std::launch::async, part);
-    } catch (const std::system_error&) {  // No thread is left to this user.
+    } catch (const std::system_error&) {  // No thread is available.
       work_ = std::async(std::launch::deferred, part);
       work_.wait();
     }
   }
-  /// Waits for its end, for so long at most; whether it has ended. One that gets on no more ends the process: nothing can end its thread.
+  /// Waits at most `seconds` for its end. Whether it has ended. Without progress the process ends: nothing can end the thread.
   bool wait(double seconds, const std::string& what) {
     const std::chrono::duration<double> look(std::min(kBetweenLooks, seconds));
     for (AwakeTimer timer; timer.seconds() < seconds;) {
@@ -53,7 +53,7 @@ class PatientPart {
   std::future<void> work_;
 };
 
-/// The ranks that are not `done`.
+/// Ranks that are not done.
 std::vector<int> unfinished_ranks(Group& group, bool done, const std::string& what) {
   at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({group.size(), 1}, at::kLong);
   mine.data_ptr<int64_t>()[0] = done;
@@ -69,7 +69,7 @@ std::vector<int> unfinished_ranks(Group& group, bool done, const std::string& wh
 void together_patiently(Group& group, const std::string& what, const std::function<void()>& part,
                         const std::function<int64_t()>& progress) {
   const double timeout = GroupInternals::timeout_seconds(group);
-  PatientPart work(part, progress);
+  AsyncTask work(part, progress);
   AwakeTimer timer;
   double next_word = timeout;
   for (bool done = false;;) {

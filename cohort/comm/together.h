@@ -1,5 +1,5 @@
 #pragma once
-// What each rank does for itself and may fail at: all go on, or none.
+// Runs a local operation on every rank and fails on all ranks where it fails on any.
 
 #include <cstdint>
 #include <exception>
@@ -11,8 +11,7 @@
 
 namespace cohort {
 
-/// Runs `part` on this rank; all ranks throw the first failure of any. Collective. `what` stands before the text of exceptions that are no
-/// Error.
+/// Runs `part` on this rank; all ranks throw the first failure of any. Collective. `what` precedes the text of exceptions other than Error.
 template <typename Part>
 void together(Group& group, const std::string& what, Part part) {
   std::string failure;
@@ -27,9 +26,9 @@ void together(Group& group, const std::string& what, Part part) {
     if (!text.empty()) throw Error(static_cast<ErrorCode>(text[0] - '0'), text.substr(1));
 }
 
-/// The same for a part that may take longer than any exchange may, on a slow disk: it runs in a thread, while the ranks tell one another
-/// once a second whether they are done. `progress` is called now and then meanwhile: what it returns changes while the part gets on; a rank
-/// that does not for kLongestFileCallSeconds (world/status.h) ends its process.
+/// For a `part` that may exceed the exchange time-out, such as writing to a slow disk: it runs in a thread while the ranks exchange once a
+/// second whether they are done. `progress` is polled meanwhile; a rank whose value does not change for kLongestFileCallSeconds
+/// (world/status.h) ends its process.
 void together_patiently(Group& group, const std::string& what, const std::function<void()>& part, const std::function<int64_t()>& progress);
 
 }  // namespace cohort

@@ -11,7 +11,7 @@
 namespace cohort {
 namespace {
 
-TEST_CASE("a part that takes longer than the time-out ends no exchange, over memory and over a network") {
+TEST_CASE("work that takes longer than the time-out ends no exchange, over memory and over a network") {
   for (const char* const backend : {"shm", "gloo"}) {
     std::atomic<int> num_done{0};
     const GroupOptions options{.backend = backend, .timeout_seconds = 0.4};
@@ -24,7 +24,7 @@ TEST_CASE("a part that takes longer than the time-out ends no exchange, over mem
           };
           together_patiently(group, "save", slow, [] { return 0; });
           CHECK(num_done == 3);
-          // All ranks have the failure of one, with its code.
+          // All ranks get the failure of one, with its code.
           try {
             together_patiently(
                 group, "save",

@@ -83,7 +83,7 @@ TEST_CASE("training on devices that exchange by themselves, or through the host 
   REQUIRE(expected.size() == 5);
   for (const auto& [name, tensor] : expected) {
     CHECK_MESSAGE(torch::equal(on_device.at(name), through_host.at(name)), name);
-    // The optimizer of host memory is another one, and rounds otherwise.
+    // The optimizer in host memory is different and rounds differently.
     CHECK_MESSAGE(torch::allclose(tensor, on_device.at(name), 1e-5, 1e-6), name);
   }
   // The broadcast of the model, and in each of 4 steps several buckets and the buffers: none of it through host memory.
@@ -143,7 +143,7 @@ TEST_CASE("a group takes host memory to the control plane and its device to the 
   for (const std::string& error : errors) CHECK(error == "");
 }
 
-TEST_CASE("nccl that was asked for and cannot be is refused on all ranks alike; auto goes through the host") {
+TEST_CASE("nccl where it is not available is refused on all ranks alike; auto goes through the host") {
   use_test_device();
   const auto errors_of = [](const std::string& backend, const std::function<DeviceLink(int)>& link_of) {
     const auto store = c10::make_intrusive<c10d::HashStore>();

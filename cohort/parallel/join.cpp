@@ -1,12 +1,12 @@
 // Ranks with unequal numbers of steps.
 //
-// Before each exchange the ranks sum (has data, samples). A rank without data adds (0, 0), and where the sum says that somebody has data it
-// takes part in that exchange with no gradient; where nobody has, all are done, at the same moment.
+// Before each exchange the ranks sum (has data, samples). A rank without data adds (0, 0) and, while another has data, takes part in the
+// exchange without a gradient; where none has data, all are done at the same time.
 //
-// Cost: one sum of two numbers a step, which no rank can begin before all have ended the step before.
+// Cost: one sum of two numbers per step, which no rank can begin before all have ended the previous step.
 //
-// Source: the protocol of PyTorch's Join context manager (torch.distributed.algorithms.join). Differences: the mean is over samples and not
-// over ranks, and nothing is mirrored by hand: a rank without data runs the exchange of any step without backward.
+// Source: PyTorch's Join context manager (torch.distributed.algorithms.join). Differences: the mean is over samples instead of ranks, and a
+// rank without data runs the exchange of any step without shadowing its collectives.
 #include "cohort/parallel/join.h"
 
 #include <ATen/core/Tensor.h>
@@ -43,7 +43,7 @@ int64_t Join::finish(const std::function<void()>& apply) {
   int64_t steps = 0;
   for (; announce(0).num_ranks > 0; ++steps) {
     parallel_.set_local_samples(0);
-    module_.zero_grad();  // What an earlier step left would count as a gradient of this one.
+    module_.zero_grad();  // Left-over gradients would count in this step.
     parallel_.exchange_without_backward();
     apply();
   }

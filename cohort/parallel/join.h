@@ -1,16 +1,6 @@
 #pragma once
-// For training loops of one's own whose ranks run out of data at different times: a rank that has none left keeps taking part in the
-// others' exchanges, with zero samples, until all have run out. The gradient of each step is the mean over the samples that there are.
-//
-//   cohort::DataParallel parallel(*model, group, {.mean = cohort::GradientMean::kSamples});
-//   cohort::Join join(*model, parallel);
-//   for (auto& batch : my_batches) {        // as many as this rank happens to have, none at all included
-//     join.step(batch.size());
-//     optimizer.zero_grad();
-//     loss_of(batch).backward();
-//     optimizer.step();
-//   }
-//   join.finish([&] { optimizer.step(); }); // and from here the next epoch may begin
+// For custom training loops whose ranks run out of data at different times: a rank without data keeps taking part in the exchanges, with
+// zero samples, until all have run out. Each step's gradient is the mean over the samples that exist.
 
 #include <torch/nn/module.h>
 
@@ -22,24 +12,24 @@
 
 namespace cohort {
 
-/// What all ranks together do in a step.
+/// A step of all ranks.
 struct JointStep {
-  int num_ranks = 0;        ///< That still have data.
-  int64_t num_samples = 0;  ///< Of all of them: what GradientMean::kSum divides each loss by.
+  int num_ranks = 0;        ///< Ranks that still have data.
+  int64_t num_samples = 0;  ///< Of all ranks: the divisor of losses with GradientMean::kSum.
 };
 
-/// One per model and rank; module and parallel must outlive it. One thread.
+/// One per model and rank; `module` and `parallel` must outlive it. One thread.
 class COHORT_API Join {
  public:
   /// Error(kBadInput) where the mean of `parallel` is kRanks: the zeros of ranks without data would count.
   Join(torch::nn::Module& module, DataParallel& parallel);
 
-  /// Announces a step with `samples` (at least 1) of this rank: before the step's last backward(), which exchanges. Sets the local samples
-  /// of `parallel`. Collective with the other ranks' step() and finish(). Cost: one sum of 16 bytes.
+  /// Announces a step with `samples` (at least 1) of this rank, before the step's last backward(), and sets the local samples of
+  /// `parallel`. Collective with the other ranks' step() and finish(). Cost: one sum of 16 bytes.
   JointStep step(int64_t samples);
-  /// This rank has no more data. For each step that others still make it takes part without samples and calls `apply`, which must apply the
-  /// gradient as the others do (optimizer.step()). Returns when all ranks have called finish(); every rank has then applied the same
-  /// gradients. Returns how many steps it made for others.
+  /// For a rank without more data: takes part without samples in each step that others still make and calls `apply`, which must apply the
+  /// gradient as the others do (optimizer.step()). Returns the number of these steps when all ranks have called finish(), with the same
+  /// gradients applied on all.
   int64_t finish(const std::function<void()>& apply);
 
  private:

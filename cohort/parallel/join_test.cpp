@@ -95,7 +95,7 @@ void train_uneven(const std::vector<int>& counts, GradientMean mean, int epochs)
 
 }  // namespace
 
-TEST_CASE("join: uneven ranks train as one process does with all the samples there are") {
+TEST_CASE("join: uneven ranks train as one process does with all samples") {
   torch::set_num_threads(1);
   for (const GradientMean mean : {GradientMean::kSamples, GradientMean::kSum}) {
     train_uneven({5, 3, 0, 7}, mean, 2);

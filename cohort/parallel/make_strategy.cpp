@@ -9,7 +9,7 @@
 #include "cohort/comm/group_internals.h"
 #include "cohort/job/refusals.h"
 #include "cohort/parallel/local/local_steps.h"
-#include "cohort/parallel/one_copy/shared_data_parallel.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel.h"
 #include "cohort/parallel/strategy/replicated.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 enum class Where { kHost, kDevices, kMixed };
 
-/// Where the model lies, of all ranks together: they must choose alike. Collective.
+/// Where the models of all ranks are, so that all choose alike. Collective.
 Where where_is(const std::vector<at::Tensor>& parameters, Group& group) {
   const bool on_host = std::all_of(parameters.begin(), parameters.end(), [](const at::Tensor& parameter) { return parameter.is_cpu(); });
   const at::Tensor num_on_host = at::full({1}, on_host ? 1 : 0, at::kFloat);
@@ -48,8 +48,8 @@ std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, 
   }
   if (options.zero == 0 && where == Where::kHost && options.share_weights && options.compress == "none" && GroupInternals::arena(group))
     return std::make_unique<SharedDataParallel>(module, std::move(group), SharedDataParallelOptions{.rule = options.rule});
-  // A GPU's update rounds otherwise than the CPU's, so copies that each rank updates would drift apart: as in ZeRO 1 one rank updates each
-  // piece, and all take its bits.
+  // Updates on a GPU and on a CPU round differently, so replicas would drift apart: as in ZeRO 1 one rank updates each slice, and all use
+  // its result.
   if (options.zero > 0 || where == Where::kMixed) {
     ZeroOptions zero{.stage = std::max(1, options.zero), .rule = options.rule};
     if (options.bucket_bytes > 0) zero.bucket_bytes = options.bucket_bytes;

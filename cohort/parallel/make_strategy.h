@@ -1,5 +1,5 @@
 #pragma once
-// Which strategy a layout means.
+// Creates the strategy of a layout.
 
 #include <torch/nn/module.h>
 
@@ -17,14 +17,14 @@ struct StrategyOptions {
   int zero = 0;  ///< ZeRO stage, 0 to 3.
   UpdateRule rule;
   std::string compress = "none";                ///< See parallel/compress/compressor.h.
-  bool share_weights = true;                    ///< zero 0: one copy of the weights on a host where all ranks share memory.
+  bool share_weights = true;                    ///< zero 0: shared weights on a host where all ranks share memory.
   int64_t bucket_bytes = 0;                     ///< 0: the default.
-  uint64_t seed = 1;                            ///< Of what a compressor draws.
+  uint64_t seed = 1;                            ///< Of compressors.
   SyncMode sync;                                ///< step, local or diloco.
-  double outer_lr = 0.7, outer_momentum = 0.9;  ///< Of diloco.
+  double outer_lr = 0.7, outer_momentum = 0.9;  ///< For diloco.
 };
 
-/// Collective. The module must outlive the strategy. Error(kBadInput) where options do not go together.
+/// Collective. The module must outlive the strategy. Error(kBadInput) for incompatible options.
 COHORT_PROGRAM_API std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, const StrategyOptions& options);
 
 }  // namespace cohort

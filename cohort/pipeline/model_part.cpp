@@ -3,8 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
-#include <algorithm>
-
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/sync_mode.h"
@@ -12,7 +10,6 @@
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/schedule/scheduler.h"
-#include "cohort/schedule/stage_graph.h"
 #include "cohort/tensor/collective_ops.h"
 
 namespace cohort {
@@ -51,7 +48,7 @@ void ModelPart::make_groups(const Layout& layout) {
 
 void ModelPart::make_pipeline(LayerGraph& model, const Layout& layout, const StageAssignment& stages) {
   StageCut cut = cut_graph(model, stages.stage_of);
-  // Ranks of one pipeline, or of all where stages have replicas in different numbers: those of this tensor coordinate.
+  // Ranks with this tensor coordinate, of one pipeline or, where stages have different numbers of replicas, of all.
   std::vector<int> members;
   std::vector<std::vector<int>> member_of(static_cast<size_t>(layout.pp));
   for (int worker = 0; worker < layout.pp; ++worker)

@@ -1,7 +1,7 @@
 #pragma once
-// A model spread over the ranks of a mesh: this rank's stages and its part of their tensors, and the groups that belong to them. What is
-// left to do is data parallelism over `data()`: any Strategy of the model as this leaves it. Where a layout has neither pp nor tp the part
-// is all of the model and `data()` is everybody: nothing here then sends a message.
+// A model divided over the ranks of a mesh: this rank's stages, its part of their tensors, and the groups involved. Data parallelism over
+// `data()` completes it, with any Strategy of the model as left here. Without pp and tp the part is the whole model and `data()` spans all
+// ranks; nothing here then sends a message.
 
 #include <ATen/core/Tensor.h>
 
@@ -27,47 +27,47 @@ class LayerGraph;
 
 class COHORT_PROGRAM_API ModelPart {
  public:
-  /// Collective over `world`, whose size is layout.num_ranks(). `model` is built alike on all ranks; parts that are other ranks' are taken
-  /// out of it. It must outlive this object.
+  /// Collective over `world`, whose size is layout.num_ranks(). `model`, built alike on all ranks, loses the parts of other ranks and must
+  /// outlive this object.
   ModelPart(LayerGraph& model, Group world, const Layout& layout, const StageAssignment& stages);
 
   int rank() const { return world_.rank(); }
   const Mesh& mesh() const { return mesh_; }
   const MeshPoint& here() const { return here_; }
-  /// Ranks with the same part of the model; this one's data-parallel peers.
+  /// This rank's data-parallel peers, with the same part of the model.
   const Group& data() const { return data_; }
   const Group& tensor() const { return tensor_; }
   /// Null without pipeline workers.
   PipelineRunner* pipeline() { return pipeline_.get(); }
   const ShardedModel& sharded() const { return sharded_; }
-  /// Every rank has the whole model.
+  /// Whether every rank has the whole model.
   bool is_whole() const { return data_.size() == world_.size(); }
-  /// "data: job ranks 0 2; pipeline: job ranks 0 1": messages of a group number its ranks from 0. "" where they are the job's.
+  /// "data: job ranks 0 2; pipeline: job ranks 0 1", since messages number a group's ranks from 0. "" where they are the job's.
   std::string describe_groups() const;
   bool makes_output() const { return !pipeline_ || pipeline_->has_last_stage(); }
 
-  /// Where the global batch is cut: pipelines that run side by side, and which of them this rank is in.
+  /// The division of the global batch: parallel pipelines, and this rank's pipeline.
   int num_pipelines() const { return mesh_.is_uniform() ? mesh_.data_size(0) : 1; }
   int pipeline_index() const { return mesh_.is_uniform() ? here_.data : 0; }
 
-  /// The first rank of those that compute the same layers on the same samples: what they draw must be the same.
+  /// The first rank of those that compute the same layers on the same samples, which must draw the same random numbers.
   int random_stream() const { return mesh_.rank_at({here_.data, here_.pipe, 0}); }
 
   /// The model's output with all classes, without gradients. Collective over tensor().
   at::Tensor whole_output(const at::Tensor& output) const;
 
-  /// Parameters whose gradient counts on another rank.
+  /// Parameters whose gradient norm is counted on another rank.
   std::set<std::string> counted_elsewhere(const LayerGraph& model) const;
-  /// For StepOptions::add_other_parts; empty where there are none. Where replicas train by themselves: of this one's parts alone.
+  /// For StepOptions::add_other_parts; empty where there are none. With local steps: within this replica only.
   std::function<double(double)> add_other_parts();
-  /// Sums over the mesh of numbers that all data-parallel peers agree on, the loss from one rank that makes the model's output. Collective
-  /// over the world, unless every rank has the whole model.
+  /// Sums over the mesh of values that data-parallel peers agree on; the loss comes from one rank that computes the model's output.
+  /// Collective over the world, unless every rank has the whole model.
   struct Agreed {
     double loss = 0;
     bool stop = false;
   };
   Agreed agree(double loss, bool stop);
-  /// Where replicas train by themselves: the sum over them of the loss, each with its own. Collective over the world.
+  /// With local steps: the sum of the replicas' losses. Collective over the world.
   Agreed agree_replicas(double loss, bool stop);
 
  private:
@@ -77,8 +77,8 @@ class COHORT_PROGRAM_API ModelPart {
   Agreed sum_up(bool tells_loss, double loss, bool stop);
 
   Group world_, data_, tensor_;
-  std::optional<Group> replica_;  ///< Ranks with this data coordinate, where their replica trains by itself.
-  /// Job ranks of this one's pipeline; all replicas where stages have different numbers of them. Empty without pipeline workers.
+  std::optional<Group> replica_;  ///< Ranks with this data coordinate, for local steps.
+  /// Job ranks of this rank's pipeline; all replicas where stages have different numbers of them. Empty without pipeline workers.
   std::vector<int> pipeline_ranks_;
   Mesh mesh_;
   MeshPoint here_;

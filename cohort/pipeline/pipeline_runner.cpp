@@ -22,7 +22,6 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 
 #include "cohort/base/clock.h"
@@ -30,7 +29,6 @@
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/split_backward.h"
 #include "cohort/pipeline/stage_mail.h"
-#include "cohort/schedule/schedule.h"
 #include "cohort/schedule/scheduler.h"
 
 namespace cohort {
@@ -38,16 +36,16 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// One (stage, micro-batch) between its forward and the end of its backward.
+/// State between the forward and the end of the backward of one (stage, micro-batch).
 struct InFlight {
   std::map<int, at::Tensor> inputs;            ///< By value (layer index): leaves.
-  std::map<int, at::Tensor> outputs;           ///< That other stages read.
-  std::map<int, at::Tensor> output_gradients;  ///< As they come.
+  std::map<int, at::Tensor> outputs;           ///< Read by other stages.
+  std::map<int, at::Tensor> output_gradients;  ///< Accumulated as they arrive.
   at::Tensor loss;
   SplitBackward split;
 };
 
-using Place = std::pair<int, int>;  // (stage, micro-batch)
+using StageAndMicroBatch = std::pair<int, int>;
 
 void add_gradient(at::Tensor& sum, const at::Tensor& gradient) {
   if (!gradient.defined()) return;
@@ -75,7 +73,7 @@ struct PipelineRunner::State {
 
   const PipelineWork* work = nullptr;
   const Made* now = nullptr;
-  std::map<Place, InFlight> in_flight;
+  std::map<StageAndMicroBatch, InFlight> in_flight;
   std::map<PacketKey, Tensors> outgoing_gradients;
   int num_kept = 0;
   PipelineStatistics statistics;
@@ -196,7 +194,7 @@ void PipelineRunner::State::collect_inputs(int stage, int k, InFlight& flight) {
 std::map<int, at::Tensor> PipelineRunner::State::run_layers(int stage, const std::map<int, at::Tensor>& inputs,
                                                             const std::function<at::Tensor()>& model_input) {
   std::map<int, at::Tensor> values = inputs;
-  std::set<int> kept;  // What leaves the stage; the rest ends with its last use.
+  std::set<int> kept;  // Read outside; other values are freed after their last use.
   for (const StageEdge& one : cut.edges)
     if (one.from == stage) kept.insert(one.values.begin(), one.values.end());
   if (stage == cut.last_stage()) kept.insert(static_cast<int>(cut.stage_of.size()) - 1);
@@ -237,7 +235,7 @@ void PipelineRunner::State::forward(int stage, int k) {
   statistics.most_kept = std::max(statistics.most_kept, ++num_kept);
 }
 
-/// Gradients that readers on other ranks have sent; those of this rank are there already.
+/// Adds gradients sent by readers on other ranks; those of this rank are already there.
 void PipelineRunner::State::take_gradients(int stage, int k, InFlight& flight) {
   for (const StageEdge& one : cut.edges) {
     if (one.from != stage || now->rank_of[static_cast<size_t>(one.to)][static_cast<size_t>(k)] == group.rank()) continue;
@@ -295,7 +293,7 @@ void PipelineRunner::State::finish_backward(int stage, int k) {
   --num_kept;
 }
 
-/// Gradients of a stage's inputs go to the stages that made them.
+/// Passes gradients of a stage's inputs to the stages that computed them.
 void PipelineRunner::State::hand_back(int stage, int k, const std::map<int, at::Tensor>& gradients) {
   for (const StageEdge& one : cut.edges) {
     if (one.to != stage) continue;
@@ -355,7 +353,7 @@ at::Tensor PipelineRunner::evaluate(int64_t index, const std::function<at::Tenso
     const std::vector<int>& ranks = s.ranks_of_stage[static_cast<size_t>(stage)];
     return ranks[static_cast<size_t>(index) % ranks.size()];
   };
-  std::map<int, std::map<int, at::Tensor>> outputs_of;  // By stage.
+  std::map<int, std::map<int, at::Tensor>> outputs_of;
   at::Tensor result;
   for (const int stage : s.own_stages) {
     if (rank_of(stage) != s.group.rank()) continue;

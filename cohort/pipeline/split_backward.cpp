@@ -1,26 +1,27 @@
 // Backward in two parts (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 3: B and W), by means of LibTorch's own engine.
 //
-// A node of the graph is on the way when an input can be reached from it. A junction is a node on the way with an edge that leaves the way
+// A node of the graph is on the path when an input can be reached from it. A junction is a node on the path with an edge that leaves it
+// towards a weight: the gradient of a matrix product, whose one edge leads to its input and the other to its weight.
 // towards a weight: the gradient of a matrix product, whose one edge leads to its input and the other to its weight.
 //
-// Steps, input part: (1) walk the graph: which nodes are on the way, which weights each junction leads to; (2) let the engine make the
-// gradients of the inputs, and capture the gradients that arrive at junctions. An operator makes only those of its gradients that are asked
-// for, so the products for weights are left out. (3) Free what the operators on the way had saved, but for junctions; cut these from the
-// way. Weight part: (4) let the engine go from the captured gradients to the weights, in one backward.
+// Steps, input part: (1) walk the graph: which nodes are on the path, which weights each junction leads to; (2) let the engine compute the
+// gradients of the inputs and capture the gradients that arrive at junctions. An operator computes only the requested gradients, so the
+// products for weights are left out. (3) Free what the operators on the path had saved, except junctions, and disconnect these from the
+// path. Weight part: (4) let the engine go from the captured gradients to the weights, in one backward.
 //
-// What has no junction of its own is done whole, in the part that can: an output from which no input can be reached is its own junction.
-// A weight's gradient is accumulated at once or not: were it added to `.grad` in pieces, sums would round otherwise and hooks run twice. So
-// all junctions that share a weight (tied, used twice, the steps of an LSTM) are early: their weights' gradients are made in the input
-// part, where the engine sums them as ever. So are those of operators that may not run twice: any that are not LibTorch's own.
-// How often a weight is used may follow the size of the micro-batch (a norm over groups of samples), so its gradient may be early in one
-// and late in the one before; then the early one waits for its own weight part, and micro-batches are added in their order all the same.
+// An output from which no input can be reached is its own junction. A weight's gradient is accumulated at once or not at all: in pieces,
+// sums would round differently and hooks run twice. So junctions that share a weight (tied, used twice, the steps of an LSTM) are early:
+// their weights' gradients are computed in the input part, where the engine sums them as usual. So are those of operators that may not run
+// twice: any that are not LibTorch's own. How often a weight is used may depend on the size of the micro-batch (a norm over groups of
+// samples), so its gradient may be early in one and late in the previous one; the early one then waits for its weight part, and
+// micro-batches are added in order.
 //
-// Cost: the products of one backward(); beside it a walk of the graph, O(nodes), and two engine calls instead of one. What a junction
-// saved and the gradient at it are kept until the weight part. Gradients are bit for bit those of backward(), as far as LibTorch's
-// operators give the same bits when asked for some of their gradients as for all (those that Cohort's models use do; the tests say so).
+// Cost: the products of one backward(), a walk of the graph, O(nodes), and two engine calls instead of one. What a junction saved and the
+// gradient at it are kept until the weight part. Gradients are bitwise those of backward(), as far as LibTorch's operators give the same
+// bits when asked for some of their gradients as for all (those of Cohort's models do, as tests check).
 //
 // Where we differ from torch.distributed.pipelining's stage_backward_input and _weight: nothing is computed twice, a weight gets one sum,
-// outputs need not depend on inputs, hooks run, and saved activations are freed as early as can be.
+// outputs need not depend on inputs, hooks run, and saved activations are freed early.
 
 #include "cohort/pipeline/split_backward.h"
 
@@ -50,17 +51,17 @@ using NodePointer = c10::intrusive_ptr<Node>;
 
 bool is_leaf(Node* node) { return dynamic_cast<AccumulateGrad*>(node) != nullptr; }
 
-/// A node where the gradients of weights begin, or (node null) the outputs from which no input can be reached.
+/// A node where gradients of weights branch off, or (node null) the outputs from which no input can be reached.
 struct Junction {
   NodePointer node;
-  edge_list entries;              ///< Where gradients enter it.
-  variable_list gradients;        ///< Of the entries.
-  edge_list weights;              ///< What its edges off the way lead to, each once.
-  std::vector<NodePointer> side;  ///< The nodes between it and its weights.
+  edge_list entries;  ///< Where gradients enter it.
+  variable_list gradients;
+  edge_list weights;              ///< Weights reached by its edges off the path, each once.
+  std::vector<NodePointer> side;  ///< Nodes between it and its weights.
   bool early = false;
 };
 
-/// The graph behind the roots, in an order in which a node comes after all that it leads to.
+/// The graph behind the roots in topological order: a node follows all that it leads to.
 class Graph {
  public:
   Graph(const edge_list& roots, const std::unordered_set<Node*>& inputs) {
@@ -74,7 +75,7 @@ class Graph {
   const std::vector<NodePointer>& order() const { return order_; }
   bool is_on_way(Node* node) const { return on_way_.count(node) > 0; }
 
-  /// Adds to a junction what `edges` lead to off the way.
+  /// Adds to a junction what `edges` reach off the path.
   void add_side(const edge_list& edges, Junction& junction) const {
     std::unordered_set<Node*> seen;
     std::vector<Edge> open = edges;
@@ -92,7 +93,7 @@ class Graph {
   }
 
  private:
-  /// Depth first, without recursion: graphs of unrolled loops are deep.
+  /// Depth first, without recursion, since graphs of unrolled loops are deep.
   void visit(const NodePointer& root) {
     if (!seen_.insert(root.get()).second) return;
     std::vector<std::pair<NodePointer, size_t>> path{{root, 0}};
@@ -112,7 +113,7 @@ class Graph {
   std::unordered_set<Node*> seen_, on_way_;
 };
 
-/// Junctions with what they lead to. One that leads to no weight is none.
+/// Junctions with at least one weight.
 std::vector<Junction> find_junctions(const Graph& graph, const edge_list& roots, const variable_list& gradients) {
   std::vector<Junction> junctions(1);
   for (size_t i = 0; i < roots.size(); ++i) {
@@ -134,7 +135,7 @@ std::vector<Junction> find_junctions(const Graph& graph, const edge_list& roots,
   return junctions;
 }
 
-/// Junctions that share a weight with another are early, and so are those that share one with these.
+/// Marks junctions that share a weight as early.
 void find_early(std::vector<Junction>& junctions) {
   std::unordered_map<Node*, int> num_users;
   for (const Junction& junction : junctions)
@@ -144,9 +145,8 @@ void find_early(std::vector<Junction>& junctions) {
                                                    [&](const Edge& weight) { return num_users[weight.function.get()] > 1; });
 }
 
-/// Hands gradients to weights whose tensor hooks have run already (the engine runs them where it captures). A node, so that hooks that run
-/// after the accumulation find themselves inside of a backward. It owns the gradients: `.grad` takes those that nobody else holds,
-/// uncopied.
+/// A node that passes gradients to weights whose tensor hooks have already run (where the engine captured them), so that hooks after the
+/// accumulation run inside a backward. Owns the gradients: `.grad` takes those that nobody else holds without a copy.
 struct Deliver : Node {
   Deliver(const edge_list& weights, variable_list gradients)
       : Node(std::numeric_limits<uint64_t>::max()), weights_(weights), gradients_(std::move(gradients)) {}
@@ -174,14 +174,14 @@ void deliver(const edge_list& weights, variable_list gradients) {
   Engine::get_default_engine().execute({Edge(node, 0)}, {start}, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 
-/// Weights with their gradients, to be delivered.
+/// Weights and their gradients.
 struct Delivery {
   edge_list weights;
   variable_list gradients;
 };
 
-/// Gradients of `inputs`, junctions and early weights, in one pass of the engine. Returns the early weights that `is_owed` beside the
-/// gradients of the inputs; the others are delivered.
+/// Computes gradients of `inputs`, junctions and early weights in one pass of the engine, and delivers the early ones that are not
+/// `is_owed`. Returns the gradients of the inputs and the owed ones.
 template <typename IsOwed>
 std::pair<variable_list, Delivery> run_input_part(const edge_list& roots, const variable_list& gradients, const edge_list& inputs,
                                                   std::vector<Junction>& junctions, const IsOwed& is_owed) {
@@ -211,7 +211,7 @@ std::pair<variable_list, Delivery> run_input_part(const edge_list& roots, const 
   return {std::move(found), std::move(later)};
 }
 
-/// Frees what no junction needs, and cuts junctions from what they lead to on the way.
+/// Frees what no junction needs, and disconnects junctions from the path.
 void free_way(const Graph& graph, const std::vector<Junction>& junctions) {
   std::unordered_set<Node*> needed;
   for (const Junction& junction : junctions) {
@@ -228,7 +228,7 @@ void free_way(const Graph& graph, const std::vector<Junction>& junctions) {
   }
 }
 
-/// From all junctions to their weights. One pass of the engine: cut as they are, none leads to another.
+/// From all junctions to their weights in one pass of the engine: disconnected, none leads to another.
 void run_weight_part(const std::vector<Junction>& junctions) {
   edge_list roots, weights;
   variable_list gradients;
@@ -247,8 +247,8 @@ void run_weight_part(const std::vector<Junction>& junctions) {
 }  // namespace
 
 struct SplitBackward::State {
-  std::vector<Junction> junctions;  ///< Those that are not early.
-  Delivery held;                    ///< Early weights that wait for their turn.
+  std::vector<Junction> junctions;  ///< Not early.
+  Delivery held;                    ///< Early weights that wait for their micro-batch.
 
   bool owes(const Node* weight) const {
     const auto has = [weight](const edge_list& edges) {

@@ -146,7 +146,7 @@ TEST_CASE("both parts together are one backward(), bit for bit, and weights wait
   check_module("no weights", nn::Sequential(nn::ReLU(), nn::Tanh()), flat, 0);
 }
 
-TEST_CASE("a first stage, and what lies beside the way") {
+TEST_CASE("a first stage, and layers that no input's gradient passes") {
   torch::manual_seed(1);
   const at::Tensor ids = torch::randint(0, 20, {3, 5}), row = torch::randn({3, 5, 8});
   ByteEmbedding embedding(20, 8, 5);
@@ -157,10 +157,10 @@ TEST_CASE("a first stage, and what lies beside the way") {
   check_stage(
       "a sum of stream and embedding", weights,
       [&](const Tensors& in) { return Tensors{side->forward(embedding->forward(in[0])) + in[1].sin() * embedding->forward(in[0])}; },
-      {ids, row}, 0);  // One sum with three ways to the tables, of which `side` is on one.
+      {ids, row}, 0);  // One sum with three paths to the tables; `side` lies on one of them.
   check_stage(
-      "an output without way", weights, [&](const Tensors& in) { return Tensors{side->forward(in[1]), embedding->forward(in[0]).cos()}; },
-      {ids, row}, 4);
+      "an output without a path to an input", weights,
+      [&](const Tensors& in) { return Tensors{side->forward(in[1]), embedding->forward(in[0]).cos()}; }, {ids, row}, 4);
 }
 
 TEST_CASE("weights that are shared, frozen, parametrised or outputs themselves") {
@@ -241,7 +241,7 @@ struct Doubled : torch::autograd::Function<Doubled> {
   static inline int num_runs = 0;
 };
 
-TEST_CASE("recomputed layers and functions of one's own run once, in the input part; off the way in the weight part") {
+TEST_CASE("recomputed layers and custom functions run once, in the input part; where no input's gradient passes in the weight part") {
   torch::manual_seed(1);
   nn::Linear first(8, 8), second(8, 8);
   Tensors weights = first->parameters();

@@ -18,7 +18,7 @@ void find_tied_weights(const LayerGraph& graph, StageCut& cut) {
     int stage;
   };
   std::map<const void*, Place> first;
-  std::set<std::pair<const void*, int>> known;  // One use a stage is enough: inside of a stage autograd adds up.
+  std::set<std::pair<const void*, int>> known;  // Within a stage autograd accumulates, so one use per stage suffices.
   for (size_t layer = 0; layer < graph.layers().size(); ++layer) {
     if (!graph.layers()[layer].module) continue;
     const int stage = cut.stage_of[layer];
@@ -63,7 +63,7 @@ StageCut cut_graph(const LayerGraph& graph, std::vector<int> stage_of) {
 
 StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers) {
   const auto num_layers = static_cast<int>(graph.layers().size());
-  int next = 0;  // The least that the next stage may begin with; the first begins with layer 0.
+  int next = 0;  // The smallest possible begin of the next stage; the first begins at 0.
   for (const int first : first_layers) {
     if (first < next || first >= num_layers || (next == 0 && first != 0))
       fail(ErrorCode::kBadInput, "stages begin with layer 0 and rise below ", num_layers, ", the number of layers; here one begins with ",
@@ -85,7 +85,7 @@ StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout) {
     for (const std::string& name : layout.stages[stage].layers) {
       const auto found = index.find(name);
       if (found == index.end())
-        fail(ErrorCode::kBadInput, name_settings("--layout: stage "), stage, " names layer '", name, "', which the model has not",
+        fail(ErrorCode::kBadInput, name_settings("--layout: stage "), stage, " names layer '", name, "', which is not in the model",
              did_you_mean(name, names));
       int& place = stage_of[static_cast<size_t>(found->second)];
       if (place >= 0)

@@ -1,6 +1,6 @@
 #pragma once
-// A model cut into stages: which layers each has, and which values pass from stage to stage. Any set of edges may be cut, so skip
-// connections and parallel branches need nothing special.
+// A model cut into stages: their layers, and the values passed between them. Any set of edges may be cut, so skip connections and parallel
+// branches need no special case.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,12 +17,12 @@ namespace cohort {
 
 class LayerGraph;
 
-/// A weight that layers of several stages use. It lives, and is trained, in the first; the others get its value before each step and hand
-/// their gradients back.
+/// A weight used by layers of several stages. The first stage owns and trains it; the others borrow its value before each step and return
+/// their gradients.
 struct TiedWeight {
-  std::string name;       ///< In the stage that owns it: the name under which the whole model saves it.
+  std::string name;       ///< In the owner's stage: the name under which the model saves it.
   int owner = 0;          ///< Stage.
-  std::string user_name;  ///< In the stage that uses it.
+  std::string user_name;  ///< In the user's stage.
   int user = 0;
 };
 
@@ -33,9 +33,9 @@ struct COHORT_API StageCut : StageGraph {
   bool reads_input(const LayerGraph& graph, int stage) const;
 };
 
-/// Error(kBadInput) where a value would flow from a higher stage to a lower one, or a stage has no layer.
+/// Error(kBadInput) where a value would flow to a lower stage, or a stage has no layer.
 COHORT_API StageCut cut_graph(const LayerGraph& graph, std::vector<int> stage_of);
-/// Stages that are runs of layers. Error(kBadInput) where their first layers do not rise from 0.
+/// Stages of consecutive layers. Error(kBadInput) where their first layers do not ascend from 0.
 COHORT_API StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers);
 /// Stages of a layout file. Error(kBadInput) for a layer that is unknown, missing or named twice.
 COHORT_API StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/models/graph/layer_graph.h"
@@ -62,7 +61,7 @@ namespace {
 
 using Parameters = torch::OrderedDict<std::string, at::Tensor>;
 
-/// LibTorch has no way to unregister a parameter; a subclass may name the member.
+/// LibTorch cannot unregister a parameter, but a subclass may access the member.
 struct Access : torch::nn::Module {
   static Parameters& of(torch::nn::Module& module) { return module.*(&Access::parameters_); }
 };
@@ -82,18 +81,20 @@ at::Tensor find_parameter(const torch::nn::Module& module, const std::string& na
   return holder_of(module, name)->named_parameters(/*recurse=*/false)[name.substr(name.rfind('.') + 1)];
 }
 
+namespace {
+
+/// Takes the parameter out of the module's list (parameters() no longer shows it) while the layer goes on using it: it becomes a leaf with
+/// values of its own. Returns it.
 at::Tensor hide_parameter(torch::nn::Module& module, const std::string& name) {
   const std::shared_ptr<torch::nn::Module> holder = holder_of(module, name);
   Parameters& parameters = Access::of(*holder);
   const std::string own = name.substr(name.rfind('.') + 1);
   at::Tensor tensor = parameters[own];
   parameters.erase(own);
-  // Its memory may be another layer's, which this rank gives up or trains: a copy of its own.
+  // Its memory may be another layer's: use a copy.
   tensor.set_data(tensor.detach().clone());
   return tensor;
 }
-
-namespace {
 
 PacketKey key_of(const TiedWeight& weight, int64_t number, PacketKey::Kind kind) { return {kind, weight.owner, weight.user, number}; }
 
@@ -111,11 +112,11 @@ TiedWeights::TiedWeights(LayerGraph& graph, std::vector<TiedWeight> weights, std
     const std::vector<int>&owners = ranks_of_stage[static_cast<size_t>(weight.owner)],
           &users = ranks_of_stage[static_cast<size_t>(weight.user)];
     for (size_t user = 0; user < users.size(); ++user) {
-      if (runs(users[user], weight.owner)) continue;  // Both stages there: one tensor, and autograd adds up.
+      if (runs(users[user], weight.owner)) continue;  // Both stages are on one rank: one tensor, and autograd accumulates.
       Loan loan{static_cast<int64_t>(number), weight, owners[user % owners.size()], users[user], {}};
       if (loan.lender == rank_) loan.tensor = find_parameter(graph, weight.name);
       if (loan.borrower == rank_) {
-        // Layers of one rank that borrow the same weight share what they borrowed: it is one tensor in all of them.
+        // Layers of one rank that borrow the same weight share one tensor.
         loan.tensor = hide_parameter(graph, weight.user_name);
       }
       if (loan.tensor.defined()) loans_.push_back(std::move(loan));
@@ -147,7 +148,7 @@ void TiedWeights::give_back(PacketMail& mail) {
     } else {
       mail.wait_for(key, loan.borrower);
       const at::Tensor gradient = mail.take(key).at(0);
-      // As backward() would leave it: added to `.grad`, hooks run.
+      // Like backward(): accumulates into `.grad`, with hooks.
       if (gradient.defined() && loan.tensor.requires_grad()) torch::autograd::backward({loan.tensor}, {gradient});
     }
   }

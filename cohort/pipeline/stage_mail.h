@@ -1,5 +1,5 @@
 #pragma once
-// What passes between the stages of a pipeline: packets, and the weights that several of them use.
+// Packets between the stages of a pipeline, and weights that several stages use.
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -20,13 +20,13 @@ namespace cohort {
 
 class LayerGraph;
 
-// What stages send each other: packets that say what they are, so that one that comes early can wait for its turn.
+// Packets with a key, so that one that arrives early can wait for its use.
 
 struct PacketKey {
   enum Kind : int64_t { kActivations, kGradients, kSharedWeight, kSharedWeightGradient };
   int64_t kind = kActivations;
   int64_t from = 0, to = 0;  ///< Stages; gradients go from `to` to `from`.
-  int64_t number = 0;        ///< Of the micro-batch, or of the shared weight.
+  int64_t number = 0;        ///< Of the micro-batch or the shared weight.
   auto operator<=>(const PacketKey&) const = default;
 };
 std::string describe(const PacketKey& key);
@@ -39,9 +39,9 @@ class PacketMail {
   explicit PacketMail(Group group) : group_(group), channels_(group) {}
 
   void send(const PacketKey& key, int peer, Tensors tensors);
-  /// Until the packet is here; others that come before it are put aside.
+  /// Waits for the packet; others that arrive before it are stored.
   void wait_for(const PacketKey& key, int peer);
-  /// Error(kFailed) where it was not waited for.
+  /// Error(kFailed) where wait_for() was not called before.
   Tensors take(const PacketKey& key);
   void forget() { inbox_.clear(); }
   TensorChannels& channels() { return channels_; }
@@ -52,26 +52,21 @@ class PacketMail {
   std::map<PacketKey, Tensors> inbox_;
 };
 
-// Weights that a module uses and another rank owns.
-
-/// By its dotted name. Error(kBadInput) where there is none.
+/// A parameter by its dotted name. Error(kBadInput) where there is none.
 at::Tensor find_parameter(const torch::nn::Module& module, const std::string& name);
-/// Takes the parameter out of the module's list (parameters() no longer shows it), while the layer goes on using it: it becomes a leaf with
-/// values of its own. Returns it.
-at::Tensor hide_parameter(torch::nn::Module& module, const std::string& name);
 
-// Weights that layers of several stages use (an embedding and the output layer). One lives, and is trained, in the first of these stages;
-// the others get its value before each step and hand their gradients back after it, once each, so that optimizers, sharding and clipping
-// see one weight. Cost a step and user: two messages of the weight's size.
+// Weights used by layers of several stages (an embedding and the output layer). The first of these stages owns and trains the weight; the
+// others borrow its value before each step and return their gradients after it, once each, so that optimizers, sharding and clipping see
+// one weight. Cost per step and user: two messages of the weight's size.
 
-/// What a borrowed weight is made of what came of it: for checks that must fail.
+/// Changes a borrowed weight, for fault injection.
 using BorrowedChange = std::function<at::Tensor(int64_t number, const at::Tensor& value)>;
 
-/// One rank's part. Replica u of a stage borrows from replica u mod (number of owners).
+/// One rank's side. Replica u of a stage borrows from replica u mod (number of owners).
 class TiedWeights {
  public:
-  /// Before layers of other ranks are dropped from `graph`: borrowed weights are taken out of its parameters. `ranks_of_stage` are ranks of
-  /// `group`, by stage.
+  /// Call before layers of other ranks are dropped from `graph`: borrowed weights are removed from its parameters. `ranks_of_stage`: ranks
+  /// of `group`, by stage.
   TiedWeights(LayerGraph& graph, std::vector<TiedWeight> weights, std::vector<std::vector<int>> ranks_of_stage, Group group);
   void lend(PacketMail& mail);
   void give_back(PacketMail& mail);
@@ -83,7 +78,7 @@ class TiedWeights {
     int64_t number;
     TiedWeight weight;
     int lender, borrower;
-    at::Tensor tensor;  ///< Of this rank; undefined where it has no part in it.
+    at::Tensor tensor;  ///< On this rank.
   };
   int rank_;
   std::vector<Loan> loans_;

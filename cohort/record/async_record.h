@@ -15,7 +15,7 @@ struct AsyncRecord {
     int64_t worker = 0;
     double speed = kUnknown;          ///< Relative to the median.
     int64_t pushes = 0, samples = 0;  ///< Applied.
-    int64_t lost = 0, deaths = 0;     ///< Tickets lost with it.
+    int64_t lost = 0, deaths = 0;     ///< Work items lost with it.
     int64_t left = 0;                 ///< Announced departures.
     double computing_seconds = 0, waiting_seconds = 0, moving_seconds = 0;
     double pushing_seconds = 0;  ///< Part of moving_seconds: its pushes.

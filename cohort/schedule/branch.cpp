@@ -1,25 +1,24 @@
-// A schedule for any graph of stages on any ranks: parallel branches, skip connections, several stages on one rank, stages that several
-// ranks share. Greedy list scheduling: the pipeline is run in thought, and a rank that is free takes the backward of the oldest
-// micro-batch that is ready, else the forward of the oldest, else (split backward) a weight part. Whether forwards come before backwards
-// and how far a weight part may delay what is known to come is tried out and the fastest taken (generators.h).
+// A schedule for any graph of stages on any ranks: parallel branches, skip connections, several stages on one rank, stages shared by
+// several ranks. Greedy list scheduling by simulating the pipeline: a free rank takes the backward of the oldest ready micro-batch, else
+// the forward of the oldest, else (split backward) a weight part. Whether forwards precede backwards and how far a weight part may delay
+// known work is tried, and the fastest schedule is taken (generators.h).
 //
-// What bounds the stash is a limit on how many micro-batches of a stage may be under way, forward done and backward not:
+// The stash is bounded by a limit on the micro-batches of a stage in flight, forward done and backward not:
 //
 //   w(s) = replicas of s + max of w over the stages that s hands values to,    on each replica ceil(w(s) / replicas of s)
 //
-// where a stage on the same ranks as its consumer adds nothing; that is, enough to keep every replica busy on the longest way from s to the
-// loss and back. On a chain of single ranks it is p - i and the outcome is 1F1B; with replicas it is the rule of PipeDream (Narayanan et
-// al., SOSP 2019, section 3.2). With split backward a rank keeps at most as much as the sum of its stages' limits, or the first stage's
+// where a stage on the same ranks as its consumer adds nothing: enough to keep every replica busy on the longest path from s to the loss
+// and back. On a chain of single ranks it is p - i and the outcome is 1F1B; with replicas it is the rule of PipeDream (Narayanan et al.,
+// SOSP 2019, section 3.2). With split backward a rank keeps at most as much as the sum of its stages' limits, or the first stage's
 // limit where that is more: as ZB-H1 (Qi et al., ICLR 2024).
 //
-// It always ends. Take the oldest micro-batch k that is not done, and a stage of it whose inputs are there: all before k are done and, in
-// the order of a stage, none after k can be under way there, so no limit stops it; weight parts are always ready. And because the order was
-// run, if only in thought, it cannot deadlock.
+// It always ends. Take the oldest unfinished micro-batch k and a stage of it with all inputs: earlier ones are done and, in the order of a
+// stage, no later one can be in flight there, so no limit stops it; weight parts are always ready. Since the order was simulated it cannot
+// deadlock.
 //
 //   bubble    as 1F1B on a chain of equal stages; elsewhere what the graph and the placement allow to a greedy order, see simulate()
 //   messages  2 m for each edge whose ends are on different ranks
 #include <algorithm>
-#include <numeric>
 
 #include "cohort/base/fail.h"
 #include "cohort/schedule/generators.h"
@@ -42,10 +41,10 @@ int count_ranks(const std::vector<std::vector<int>>& ranks_of_stage) {
 }
 
 std::vector<int> under_way_limits(const Schedule& schedule, const std::vector<std::vector<int>>& ranks_of_stage) {
-  std::vector<int> ways(schedule.num_stages, 0);  // Longest way behind the stage, in replicas on other ranks.
+  std::vector<int> ways(schedule.num_stages, 0);  // Longest path behind the stage, in replicas on other ranks.
   std::vector<int> limits(schedule.num_stages);
   const auto replicas = [&](int stage) { return static_cast<int>(ranks_of_stage[stage].size()); };
-  // Sorted by `from`, and values flow to higher numbers: from the back, every stage's consumers are known before it.
+  // Sorted by `from`, and values flow to higher numbers: backwards, every stage's consumers are known before it.
   for (auto edge = schedule.edges.rbegin(); edge != schedule.edges.rend(); ++edge)
     ways[edge->first] = std::max(
         ways[edge->first], ways[edge->second] + (ranks_of_stage[edge->first] == ranks_of_stage[edge->second] ? 0 : replicas(edge->second)));

@@ -125,7 +125,7 @@ TEST_CASE("random graphs on random ranks: valid, no deadlock, stash within the b
   }
 }
 
-TEST_CASE("placements that are none are refused") {
+TEST_CASE("invalid placements are refused") {
   CHECK_THROWS_AS(make_graph_schedule({}, {}, 1), Error);
   CHECK_THROWS_AS(make_graph_schedule({}, {{}}, 1), Error);
   CHECK_THROWS_AS(make_graph_schedule({}, {{-1}}, 1), Error);

@@ -20,7 +20,7 @@ struct Lane {
 
 struct Rank {
   std::vector<Lane> lanes;
-  std::deque<Action> weights;  ///< Weight parts to be done, oldest first.
+  std::deque<Action> weights;  ///< Pending weight parts, oldest first.
   double free = 0;
   int stash = 0;
 };
@@ -28,7 +28,7 @@ struct Rank {
 struct Choice {
   Lane* lane = nullptr;
   bool backward = false;
-  double next_ready = kNever;  ///< When the earliest action that is known to become ready does.
+  double next_ready = kNever;  ///< When the next action becomes ready, as far as known.
 };
 
 class ListScheduler {
@@ -100,7 +100,7 @@ class ListScheduler {
            ranks_[rank].stash + rules_.reserve[lane.stage] < rules_.rank_limit[rank];
   }
 
-  /// The forward or input gradients that the given order has next for this rank; null at its end.
+  /// The rank's next forward or input gradient of the given order; null at its end.
   const Action* next_ordered(int rank) const {
     const std::vector<Action>& actions = rules_.order->actions[rank];
     size_t& place = ordered_[rank];
@@ -145,7 +145,7 @@ class ListScheduler {
       choice.backward ? do_backward(rank, *choice.lane, time) : do_forward(rank, *choice.lane, time);
     } else if (!state.weights.empty()) {
       const double took = costs_.backward_weight[state.weights.front().stage];
-      if (choice.next_ready < time + (1 - rules_.delay) * took) return;  // Its event will come.
+      if (choice.next_ready < time + (1 - rules_.delay) * took) return;
       schedule_.actions[rank].push_back(state.weights.front());
       state.weights.pop_front();
       --state.stash;
@@ -193,7 +193,7 @@ class ListScheduler {
   std::vector<double> forward_end_, backward_end_;  ///< By (stage, micro-batch).
   std::vector<Rank> ranks_;
   double last_end_ = 0;
-  mutable std::vector<size_t> ordered_;  ///< One a rank: place in the given order.
+  mutable std::vector<size_t> ordered_;  ///< Per rank: position in the given order.
   std::priority_queue<std::pair<double, int>, std::vector<std::pair<double, int>>, std::greater<>> events_;  ///< (time, rank).
 };
 
@@ -215,7 +215,7 @@ Schedule fastest_schedule(const Schedule& schedule, const std::vector<ListRules>
   };
   for (ListRules tried : rules)
     for (const bool forward_first : {false, true}) {
-      if (forward_first && tried.order) break;  // The order decides.
+      if (forward_first && tried.order) break;
       tried.forward_first = forward_first;
       for (const double delay : {1.0, 0.5, 0.0}) {
         tried.delay = delay;
@@ -223,7 +223,7 @@ Schedule fastest_schedule(const Schedule& schedule, const std::vector<ListRules>
         if (!tried.split_backward) break;
       }
     }
-  // The times above know nothing of what messages cost the processors; against a schedule of another making the replay decides.
+  // The times above exclude the processors' costs of messages, so the simulation decides against another kind of schedule.
   const bool has_base = !schedule.actions.front().empty();
   if (least == kNever) {
     if (has_base) return schedule;

@@ -16,10 +16,12 @@ namespace cohort {
 
 namespace {
 
+constexpr std::array<std::string_view, 8> kLetters = {"F", "B", "I", "W", "SF", "RF", "SB", "RB"};  // In the order of ActionKind.
+
 struct Generator {
   std::string name;
-  bool takes_chunks;   ///< NAME:V; V is 2 where it is left out.
-  int default_chunks;  ///< Stages a rank.
+  bool takes_chunks;   ///< NAME:V, default 2.
+  int default_chunks;  ///< Stages per rank.
   Schedule (*make)(const PipelineShape&);
 };
 
@@ -63,8 +65,7 @@ int stages_of(const std::string& name, int chunks, int num_ranks) {
 bool is_transfer(ActionKind kind) { return kind >= ActionKind::kSendForward; }
 
 std::string action_text(const Action& action) {
-  static const std::array<const char*, 8> kNames = {"F", "B", "I", "W", "SF", "RF", "SB", "RB"};
-  std::string text = concat(kNames[static_cast<size_t>(action.kind)], action.stage, ".", action.micro_batch);
+  std::string text = concat(kLetters[static_cast<size_t>(action.kind)], action.stage, ".", action.micro_batch);
   if (!is_transfer(action.kind)) return text;
   const bool sends = action.kind == ActionKind::kSendForward || action.kind == ActionKind::kSendBackward;
   return concat(text, sends ? ">" : "<", action.peer);
@@ -139,7 +140,7 @@ std::vector<std::vector<int>> ranks_of_stages(const Schedule& schedule) {
   std::vector<std::vector<int>> ranks(schedule.num_stages, std::vector<int>(schedule.num_micro_batches));
   for (int stage = 0; stage < schedule.num_stages; ++stage)
     for (int k = 0; k < schedule.num_micro_batches; ++k) {
-      const int rank = slots.place(slots.forward(stage, k)).rank;
+      const int rank = slots.location(slots.forward(stage, k)).rank;
       if (rank < 0) fail(ErrorCode::kBadInput, "schedule '", schedule.name, "': no rank does ", action_text(forward(stage, k)));
       ranks[stage][k] = rank;
     }
@@ -151,9 +152,8 @@ std::vector<std::vector<int>> ranks_of_stages(const Schedule& schedule) {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{512} << 20;
-constexpr std::array<std::string_view, 8> kLetters = {"F", "B", "I", "W", "SF", "RF", "SB", "RB"};  // In the order of ActionKind.
 
-/// At most four digits, which the bounds allow for.
+/// At most four digits, as the limits allow.
 int parse_index(std::string_view text) {
   if (text.empty() || text.size() > 4) return -1;
   int value = 0;
@@ -164,7 +164,7 @@ int parse_index(std::string_view text) {
   return value;
 }
 
-/// False where `text` is no action.
+/// False for an invalid action.
 bool parse_action(std::string_view text, Action& action) {
   const size_t digits = text.find_first_of("0123456789");
   if (digits == std::string_view::npos) return false;

@@ -35,7 +35,7 @@ TEST_CASE("name and edges may be left out") {
   CHECK(check_schedule(schedule).peak_stash == std::vector<int>{1, 1});
 }
 
-TEST_CASE("a file is refused with its path and the place") {
+TEST_CASE("a file is refused with its path and the position") {
   const TemporaryFolder folder;
   const std::string path = folder / "mine.json";
   write_file_atomically(path, R"({"stages": 1, "micro_batches": 1, "ranks": [["F0.0", "X0.0"]]})");

@@ -62,7 +62,7 @@ Scheduler::Scheduler(const Layout& layout, std::vector<std::pair<int, int>> edge
                      const StageSeconds& seconds)
     : name_(layout.schedule), num_workers_(layout.pp), edges_(std::move(edges)), ranks_of_stage_(std::move(ranks_of_stage)) {
   if (name_.ends_with(".json")) file_ = read_schedule_file(name_);
-  else by_name_ = lies_as_named();
+  else by_name_ = is_placed_as_named();
   if (name_.starts_with("zb") && !seconds.empty())
     costs_ = std::make_shared<StageCosts>(StageCosts{seconds.forward, seconds.backward_input, seconds.backward_weight});
 }
@@ -72,11 +72,11 @@ Schedule Scheduler::operator()(int num_micro_batches) const {
   if (by_name_)
     return make_schedule(name_,
                          {.num_ranks = num_workers_, .num_micro_batches = num_micro_batches, .edges = edges_, .costs = costs_.get()});
-  // Also for the last batch of an epoch, which may have fewer micro-batches than a user's table.
+  // Also for the last batch of an epoch, which may have fewer micro-batches than a file's table.
   return make_graph_schedule(edges_, ranks_of_stage_, num_micro_batches, name_.starts_with("zb"), costs_.get());
 }
 
-bool Scheduler::lies_as_named() const {
+bool Scheduler::is_placed_as_named() const {
   if (num_stages_of(name_, num_workers_) != static_cast<int>(ranks_of_stage_.size())) return false;
   const auto probe = ranks_of_stages(make_schedule(name_, {.num_ranks = num_workers_, .num_micro_batches = 1, .edges = edges_}));
   for (size_t stage = 0; stage < probe.size(); ++stage)
@@ -98,8 +98,6 @@ Schedule schedule_of(const Layout& layout, const StageGraph& graph, const std::v
   return schedule;
 }
 
-// The proof: every action once, what each needs before it, messages in order, and an end of all ranks at once.
-
 namespace {
 
 class Checker {
@@ -108,7 +106,7 @@ class Checker {
 
   void check() const {
     check_once();
-    for_each([&](const Action& action, const Slots::Place& here) { check_needs(action, here); });
+    for_each([&](const Action& action, const Slots::Location& here) { check_needs(action, here); });
     check_channels();
     check_progress();
   }
@@ -125,20 +123,20 @@ class Checker {
   void for_each(const Visit& visit) const {
     for (int rank = 0; rank < schedule_.num_ranks(); ++rank)
       for (int position = 0; position < static_cast<int>(schedule_.actions[rank].size()); ++position)
-        visit(schedule_.actions[rank][position], Slots::Place{rank, position});
+        visit(schedule_.actions[rank][position], Slots::Location{rank, position});
   }
 
-  /// Every (stage, micro-batch) has a forward and a backward, whole or in two parts. That all are on one rank follows from check_needs().
+  /// Every (stage, micro-batch) has a forward and a backward, whole or in two parts. check_needs() ensures that they are on one rank.
   void check_once() const {
     for (int stage = 0; stage < schedule_.num_stages; ++stage)
       for (int k = 0; k < schedule_.num_micro_batches; ++k) check_parts(stage, k);
   }
 
   void check_parts(int stage, int k) const {
-    const Slots::Place forward = slots_.place(slots_.forward(stage, k)), backward = slots_.place(slots_.backward(stage, k)),
-                       weight = slots_.place(slots_.weight(stage, k));
+    const Slots::Location forward = slots_.location(slots_.forward(stage, k)), backward = slots_.location(slots_.backward(stage, k)),
+                          weight = slots_.location(slots_.weight(stage, k));
     const std::string what = concat("stage ", stage, ", micro-batch ", k);
-    for (const Slots::Place& other : {backward, weight})
+    for (const Slots::Location& other : {backward, weight})
       if (forward.rank < 0 && other.rank >= 0) refuse(slots_.where(other), ": no rank does the forward of ", what);
     if (forward.rank < 0) refuse("no rank does anything for ", what);
     if (backward.rank < 0) refuse(slots_.where(forward), ": no rank does the backward of ", what);
@@ -147,32 +145,33 @@ class Checker {
     if (!whole && weight.rank < 0) refuse(slots_.where(backward), ": no rank does the weight part of this backward");
   }
 
-  /// What the action needs of its own rank is done before it.
-  void check_needs(const Action& action, const Slots::Place& here) const {
+  /// Requirements on the same rank precede the action.
+  void check_needs(const Action& action, const Slots::Location& here) const {
     std::vector<size_t> needs;
     slots_.needs(action, here.rank, needs);
     for (const size_t need : needs) {
-      const Slots::Place place = slots_.place(need);
-      if (place.rank < 0) refuse(slots_.where(here), " needs ", action_text(slots_.action(need)), ", which no rank does");
+      const Slots::Location location = slots_.location(need);
+      if (location.rank < 0) refuse(slots_.where(here), " needs ", action_text(slots_.action(need)), ", which no rank does");
       if (is_remote(action, need)) {
-        if (place.rank == here.rank) refuse(slots_.where(here), ": what it gets is sent by its own rank, by ", slots_.where(place));
+        if (location.rank == here.rank) refuse(slots_.where(here), ": what it gets is sent by its own rank, by ", slots_.where(location));
         continue;
       }
-      if (place.rank != here.rank) refuse(slots_.where(here), " needs on its own rank what is done by ", slots_.where(place));
-      if (place.position > here.position) refuse(slots_.where(here), " comes before what it needs: ", slots_.where(place));
+      if (location.rank != here.rank) refuse(slots_.where(here), " needs on its own rank what is done by ", slots_.where(location));
+      if (location.position > here.position) refuse(slots_.where(here), " comes before what it needs: ", slots_.where(location));
     }
     check_useful(action, here);
   }
 
-  /// Receives wait for the send of another rank; without transfers, actions do for those of other stages.
+  /// Receives wait for another rank's send; without transfers, actions wait for those of other stages.
   bool is_remote(const Action& action, size_t need) const {
     if (action.kind == ActionKind::kReceiveForward || action.kind == ActionKind::kReceiveBackward) return true;
     const Action needed = slots_.action(need);
-    return !is_transfer(needed.kind) && needed.stage != action.stage && slots_.place(need).rank != slots_.place(slots_.of(action)).rank;
+    return !is_transfer(needed.kind) && needed.stage != action.stage &&
+           slots_.location(need).rank != slots_.location(slots_.of(action)).rank;
   }
 
-  /// A transfer goes to where the value is used: every message is received, by the rank that needs it.
-  void check_useful(const Action& action, const Slots::Place& here) const {
+  /// Every message is received by the rank that uses it.
+  void check_useful(const Action& action, const Slots::Location& here) const {
     if (!is_transfer(action.kind)) return;
     const int k = action.micro_batch;
     size_t mate = 0, user = 0;
@@ -191,20 +190,20 @@ class Checker {
         break;
     }
     if (action.kind == ActionKind::kSendForward || action.kind == ActionKind::kSendBackward) {
-      if (slots_.place(mate).rank < 0) refuse(slots_.where(here), ": no rank receives it (", action_text(slots_.action(mate)), ")");
-    } else if (slots_.place(user).rank != here.rank) {
-      refuse(slots_.where(here), " is not on the rank that uses it, by ", slots_.where(slots_.place(user)));
+      if (slots_.location(mate).rank < 0) refuse(slots_.where(here), ": no rank receives it (", action_text(slots_.action(mate)), ")");
+    } else if (slots_.location(user).rank != here.rank) {
+      refuse(slots_.where(here), " is not on the rank that uses it, by ", slots_.where(slots_.location(user)));
     }
   }
 
-  /// Every pair of ranks: messages are received in the order in which they are sent.
+  /// Messages between two ranks are received in the order in which they are sent.
   void check_channels() const {
-    std::map<std::pair<int, int>, std::pair<int, Slots::Place>> last;  // By (sender, receiver): position of the last send, its receive.
+    std::map<std::pair<int, int>, std::pair<int, Slots::Location>> last;  // By (sender, receiver): position of the last send, its receive.
     std::vector<size_t> needs;
-    for_each([&](const Action& action, const Slots::Place& here) {
+    for_each([&](const Action& action, const Slots::Location& here) {
       if (action.kind != ActionKind::kReceiveForward && action.kind != ActionKind::kReceiveBackward) return;
       slots_.needs(action, here.rank, needs);
-      const Slots::Place sent = slots_.place(needs.front());
+      const Slots::Location sent = slots_.location(needs.front());
       const auto [entry, is_new] = last.try_emplace({sent.rank, here.rank}, sent.position, here);
       if (!is_new && entry->second.first > sent.position)
         refuse(slots_.where(here), " receives what ", slots_.where(sent), " sent before the message of ",
@@ -213,7 +212,7 @@ class Checker {
     });
   }
 
-  /// Runs all ranks as far as they get until all are done or none moves.
+  /// Simulates all ranks until all are done or none moves.
   void check_progress() const {
     std::vector<bool> done(slots_.size());
     std::vector<int> next(schedule_.num_ranks(), 0);
@@ -234,7 +233,7 @@ class Checker {
     }
     for (int rank = 0; rank < schedule_.num_ranks(); ++rank) {
       if (finished(rank)) continue;
-      const Slots::Place awaited = slots_.place(*blocking(rank));
+      const Slots::Location awaited = slots_.location(*blocking(rank));
       refuse("deadlock: ", slots_.where({rank, next[rank]}), " waits for ", slots_.where(awaited), ", and rank ", awaited.rank,
              " does not get past ", slots_.where({awaited.rank, next[awaited.rank]}));
     }
@@ -261,10 +260,10 @@ ScheduleFacts Checker::facts() const {
     facts.peak_stash.push_back(peak);
     facts.peak_input_stash.push_back(input_peak);
   }
-  // As add_transfers() would have them: each way of each edge between ranks.
+  // As add_transfers() inserts them: both directions of each edge between ranks.
   for (const auto& [from, to] : schedule_.edges)
     for (int k = 0; k < schedule_.num_micro_batches; ++k)
-      if (slots_.place(slots_.forward(from, k)).rank != slots_.place(slots_.forward(to, k)).rank) facts.num_messages += 2;
+      if (slots_.location(slots_.forward(from, k)).rank != slots_.location(slots_.forward(to, k)).rank) facts.num_messages += 2;
   return facts;
 }
 

@@ -31,7 +31,7 @@ Schedule with_transfers(const std::string& name, int p, int m, std::vector<std::
   return schedule;
 }
 
-/// The checker and the machine must agree; and what is refused is named.
+/// The checker and the simulated execution must agree, and refusals must name the action.
 void compare(const Schedule& schedule, int& num_refused) {
   const std::string text = refusal(schedule);
   REQUIRE(NaiveMachine(schedule).runs() == text.empty());

@@ -1,6 +1,6 @@
-// Replays a schedule with the times of its parts. Each rank does its actions in order; a receive ends when the message is there: the end of
-// its send plus the transfer. Nothing else waits, links are not shared, so every start is the latest of two ends that are known: exact, and
-// linear in the number of actions.
+// Simulates a schedule with the times of its parts. Each rank runs its actions in order; a receive ends when the message has arrived: at
+// the end of its send plus the transfer. Links are not shared, so every start is the later of two known ends: exact, and linear in the
+// number of actions.
 #include "cohort/schedule/simulate.h"
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/schedule/generators.h"
-#include "cohort/schedule/schedule.h"
 #include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/slots.h"
 
@@ -98,8 +97,8 @@ class Replay {
   const Schedule& schedule_;
   const StageCosts& costs_;
   const Slots slots_;
-  std::vector<double> sent_;   ///< By slot: when a transfer was handed over.
-  std::vector<double> clock_;  ///< One a rank.
+  std::vector<double> sent_;   ///< By slot: end of the send.
+  std::vector<double> clock_;  ///< Per rank.
   std::vector<size_t> needs_;
   Timeline timeline_;
 };

@@ -15,7 +15,7 @@
 namespace cohort {
 namespace {
 
-/// Of every stage: shares of `forward`, ... that a rank takes for one micro-batch, over `chunks` stages.
+/// Costs of every stage: `forward`, ... of a rank for one micro-batch, divided by its `chunks` stages.
 StageCosts even_costs(int num_stages, int chunks, double forward, double input, double weight) {
   StageCosts costs;
   costs.forward.assign(num_stages, forward / chunks);

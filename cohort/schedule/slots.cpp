@@ -6,7 +6,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/schedule/generators.h"
-#include "cohort/schedule/schedule.h"
 
 namespace cohort {
 
@@ -29,7 +28,7 @@ void check_sizes(const Schedule& schedule) {
   check("micro-batches", schedule.num_micro_batches, kMaxScheduleSize);
   int64_t num_actions = 0;
   for (const auto& rank : schedule.actions) num_actions += static_cast<int64_t>(rank.size());
-  // A few missing ones are named one by one later; here it is about tables that are out of proportion to the actions.
+  // Single missing actions are reported later; this guards against tables out of proportion.
   const int64_t num_pairs = int64_t{schedule.num_stages} * schedule.num_micro_batches;
   if (num_actions < num_pairs)
     fail(ErrorCode::kBadInput, "schedule '", schedule.name, "': ", num_actions, " actions; forward and backward of ", schedule.num_stages,
@@ -49,7 +48,7 @@ Slots::Slots(const Schedule& schedule, bool with_transfers) : schedule_(schedule
     producers_[to].push_back(from);
   }
   const size_t rows = kComputeTables * schedule.num_stages + kTransferTables * schedule.edges.size();
-  places_.resize(rows * schedule.num_micro_batches);
+  locations_.resize(rows * schedule.num_micro_batches);
   fill();
 }
 
@@ -57,19 +56,19 @@ void Slots::fill() {
   for (int rank = 0; rank < schedule_.num_ranks(); ++rank)
     for (int position = 0; position < static_cast<int>(schedule_.actions[rank].size()); ++position) {
       const Action& action = schedule_.actions[rank][position];
-      const Place here = {rank, position};
+      const Location here = {rank, position};
       check_action(action, here);
-      Place& place = places_[of(action)];
-      if (place.rank >= 0)
-        fail(ErrorCode::kBadInput, "schedule '", schedule_.name, "': ", where(here), " is done already by ", where(place),
+      Location& location = locations_[of(action)];
+      if (location.rank >= 0)
+        fail(ErrorCode::kBadInput, "schedule '", schedule_.name, "': ", where(here), " is done already by ", where(location),
              "; take one of them out");
-      place = here;
+      location = here;
     }
 }
 
-void Slots::check_action(const Action& action, const Place& place) const {
+void Slots::check_action(const Action& action, const Location& location) const {
   const auto refuse = [&](const auto&... parts) {
-    fail(ErrorCode::kBadInput, "schedule '", schedule_.name, "': ", where(place), ": ", parts...);
+    fail(ErrorCode::kBadInput, "schedule '", schedule_.name, "': ", where(location), ": ", parts...);
   };
   if (action.stage < 0 || action.stage >= schedule_.num_stages)
     refuse("there is no stage ", action.stage, "; stages are 0 to ", schedule_.num_stages - 1);
@@ -126,7 +125,7 @@ void Slots::needs(const Action& action, int rank, std::vector<size_t>& slots) co
   slots.clear();
   const int stage = action.stage, k = action.micro_batch;
   const auto value = [&](size_t made, ActionKind receive, int peer) {
-    const bool received = with_transfers_ && places_[made].rank != rank;
+    const bool received = with_transfers_ && locations_[made].rank != rank;
     slots.push_back(received ? transfer({receive, stage, k, peer}) : made);
   };
   switch (action.kind) {
@@ -156,8 +155,9 @@ void Slots::needs(const Action& action, int rank, std::vector<size_t>& slots) co
   }
 }
 
-std::string Slots::where(const Place& place) const {
-  return concat("rank ", place.rank, ", action ", place.position, " (", action_text(schedule_.actions[place.rank][place.position]), ")");
+std::string Slots::where(const Location& location) const {
+  return concat("rank ", location.rank, ", action ", location.position, " (",
+                action_text(schedule_.actions[location.rank][location.position]), ")");
 }
 
 // Where the messages of a schedule go. A value is sent right after it is made and received right before the first action that needs it.
@@ -184,7 +184,7 @@ std::vector<Action> with_sends(const Schedule& schedule, const Slots& slots, int
     out.push_back(action);
     const int stage = action.stage, k = action.micro_batch;
     const auto send = [&](ActionKind kind, ActionKind receive, int peer, size_t user) {
-      const int receiver = slots.place(user).rank;
+      const int receiver = slots.location(user).rank;
       if (receiver == rank) return;
       out.push_back({kind, stage, k, peer});
       channels[{rank, receiver}].receives.push_back({receive, peer, k, stage});
@@ -201,7 +201,8 @@ std::vector<Action> with_sends(const Schedule& schedule, const Slots& slots, int
 /// The rank that makes what `receive` gets.
 int sender_of(const Action& receive, const Slots& slots) {
   const bool forward = receive.kind == ActionKind::kReceiveForward;
-  return slots.place(forward ? slots.forward(receive.peer, receive.micro_batch) : slots.backward(receive.peer, receive.micro_batch)).rank;
+  return slots.location(forward ? slots.forward(receive.peer, receive.micro_batch) : slots.backward(receive.peer, receive.micro_batch))
+      .rank;
 }
 
 std::vector<Action> with_receives(const Slots& slots, int rank, const std::vector<Action>& actions, std::vector<bool>& received,
@@ -233,7 +234,7 @@ void add_transfers(Schedule& schedule) {
   for (int stage = 0; stage < schedule.num_stages; ++stage)
     for (int k = 0; k < schedule.num_micro_batches; ++k)
       for (const size_t slot : {slots.forward(stage, k), slots.backward(stage, k)})
-        if (slots.place(slot).rank < 0)
+        if (slots.location(slot).rank < 0)
           fail(ErrorCode::kBadInput, "schedule '", schedule.name, "': no rank does ", action_text(slots.action(slot)));
   Channels channels;
   std::vector<std::vector<Action>> sending, complete;

@@ -24,8 +24,8 @@ TEST_CASE("sends follow and receives precede what makes and needs the value") {
   CHECK(schedule.actions == before.actions);
 }
 
-TEST_CASE("a skip connection goes straight, and nothing is sent between stages of one rank") {
-  // 0 and 2 on rank 0, 1 on rank 1: the skip edge (0, 2) stays at home.
+TEST_CASE("a skip connection is sent directly, and nothing is sent between stages of one rank") {
+  // 0 and 2 on rank 0, 1 on rank 1: the skip edge (0, 2) stays on the rank.
   Schedule schedule = make_graph_schedule({{0, 1}, {0, 2}, {1, 2}}, {{0}, {1}, {0}}, 1);
   add_transfers(schedule);
   CHECK(text(schedule.actions[0]) == "F0.0 SF0.0>1 RF2.0<1 F2.0 B2.0 SB2.0>1 RB0.0<1 B0.0 ");

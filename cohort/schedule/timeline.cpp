@@ -1,4 +1,4 @@
-// The charts of a timeline: of the terminal, of the report, and for viewers of traces.
+// Charts of a timeline: for the terminal, for the report, and for trace viewers.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,7 +14,7 @@ namespace cohort {
 
 namespace {
 
-/// The stages that one rank runs, in order, and the place of one among them: charts tell them apart by letter case or shade.
+/// The stages of one rank in order, and the index of one among them: charts distinguish them by letter case or shade.
 std::vector<int> chart_parts(const std::vector<TimedAction>& rank) {
   std::vector<int> stages;
   for (const TimedAction& timed : rank) stages.push_back(timed.action.stage);
@@ -38,13 +38,13 @@ double chart_start(const Timeline& timeline) {
 
 }  // namespace
 
-// The chart of the terminal: a row a rank, time from left to right. A letter says what is done (F forward, B whole backward, I its input
-// part, W its weight part, s and r sending and receiving; lower case f b i w for the second, fourth, ... stage of a rank), the number is
-// the micro-batch, dots are idle time.
+// The terminal's chart: a row per rank, time from left to right. Letters are actions (F forward, B whole backward, I input part, W weight
+// part, s and r sending and receiving; lower case f b i w for the second, fourth, ... stage of a rank), numbers micro-batches, dots idle
+// time.
 
 namespace {
 
-/// Equal actions get equal widths where that fits: all times multiples of the shortest, and that at least one column wide.
+/// Equal actions get equal widths where possible: if all times are multiples of the shortest, and that is at least one column wide.
 double columns_per_unit(const Timeline& timeline, int columns) {
   double shortest = timeline.makespan;
   for (const auto& rank : timeline.ranks)
@@ -75,7 +75,7 @@ std::string timeline_text(const Timeline& timeline, int columns) {
     const std::vector<int> stages = chart_parts(timeline.ranks[rank]);
     for (const TimedAction& timed : timeline.ranks[rank]) {
       const size_t from = column(timed.start), to = column(timed.end);
-      if (from >= to) continue;  // Too short to be seen.
+      if (from >= to) continue;
       std::string cell = concat(letter(timed.action, chart_part(stages, timed.action.stage) % 2 == 1), timed.action.micro_batch);
       if (cell.size() > to - from) cell.resize(1);
       cell.resize(to - from, '-');
@@ -87,57 +87,52 @@ std::string timeline_text(const Timeline& timeline, int columns) {
   return out;
 }
 
-// The chart of the report: one bar an action, coloured by its kind and lighter for the later stages of a rank; the micro-batch is written
-// on it where it fits, and the pointer shows action and times; an axis of time is below. Stands alone or in a page; text takes the colour
-// of the page.
+// The report's chart: a bar per action, coloured by kind and lighter for later stages of a rank, labelled with the micro-batch where it
+// fits, with a tooltip and a time axis. Works alone or in a page, whose text colour it uses.
 
 namespace {
 
 constexpr double kWidth = 1000, kLeft = 52, kRowHeight = 22, kRowGap = 4, kTop = 30, kAxisHeight = 24;
 constexpr double kMostTicks = 10;
-constexpr size_t kMaxBars = 50'000;  // More would only slow the page down; the trace has them all.
+constexpr size_t kMaxBars = 50'000;  // More would slow the page down; the trace has all.
 
-struct Look {
+struct Style {
   const char *name, *color;
 };
-// By ActionKind. Distinct in hue and in lightness, dark text is readable on all.
-constexpr std::array<Look, 8> kLooks = {{{"forward", "#7eb0e0"},
-                                         {"backward", "#f2a65a"},
-                                         {"input gradients", "#f2a65a"},
-                                         {"weight gradients", "#86c98a"},
-                                         {"send", "#b9a3d9"},
-                                         {"receive", "#d9c2ec"},
-                                         {"send", "#b9a3d9"},
-                                         {"receive", "#d9c2ec"}}};
+// By ActionKind. Distinct in hue and lightness; dark text is readable on all.
+constexpr std::array<Style, 8> kStyles = {{{"forward", "#7eb0e0"},
+                                           {"backward", "#f2a65a"},
+                                           {"input gradients", "#f2a65a"},
+                                           {"weight gradients", "#86c98a"},
+                                           {"send", "#b9a3d9"},
+                                           {"receive", "#d9c2ec"},
+                                           {"send", "#b9a3d9"},
+                                           {"receive", "#d9c2ec"}}};
 
-std::string number(double value) {
+std::string formatted(const char* format, double value) {
   char out[40];
-  std::snprintf(out, sizeof out, "%.2f", value);
+  std::snprintf(out, sizeof out, format, value);
   return out;
 }
+std::string number(double value) { return formatted("%.2f", value); }
+std::string short_number(double value) { return formatted("%.6g", value); }
 
-std::string short_number(double value) {
-  char out[40];
-  std::snprintf(out, sizeof out, "%.6g", value);
-  return out;
-}
-
-/// What times are multiplied by, and what stands behind them.
+/// Factor and unit of times.
 struct Unit {
   double factor = 1;
   const char* name = "";
 };
 
 std::string bar(const TimedAction& timed, int part, double x, double width, double y, const Unit& unit) {
-  const Look& look = kLooks[static_cast<size_t>(timed.action.kind)];
+  const Style& style = kStyles[static_cast<size_t>(timed.action.kind)];
   std::string out =
       concat("<g><rect x=\"", number(x), "\" y=\"", number(y), "\" width=\"", number(width), "\" height=\"", kRowHeight, "\" fill=\"",
-             look.color, "\" fill-opacity=\"", part % 2 == 0 ? "1" : "0.55", "\" stroke=\"#333\" stroke-width=\"0.4\"/>");
+             style.color, "\" fill-opacity=\"", part % 2 == 0 ? "1" : "0.55", "\" stroke=\"#333\" stroke-width=\"0.4\"/>");
   const std::string label = std::to_string(timed.action.micro_batch);
   if (width > 7.0 * static_cast<double>(label.size()))
     out += concat("<text x=\"", number(x + width / 2), "\" y=\"", number(y + 15), "\" text-anchor=\"middle\" fill=\"#111\">", label,
                   "</text>");
-  return out + concat("<title>", action_text(timed.action).substr(0, action_text(timed.action).find_first_of("<>")), ": ", look.name,
+  return out + concat("<title>", action_text(timed.action).substr(0, action_text(timed.action).find_first_of("<>")), ": ", style.name,
                       " of stage ", timed.action.stage, ", micro-batch ", timed.action.micro_batch, ", ",
                       short_number(unit.factor * timed.start), " to ", short_number(unit.factor * timed.end), unit.name, "</title></g>\n");
 }
@@ -146,13 +141,13 @@ std::string legend(const Timeline& timeline, const Unit& unit) {
   std::array<bool, 8> used = {};
   for (const auto& rank : timeline.ranks)
     for (const TimedAction& timed : rank) used[static_cast<size_t>(timed.action.kind)] = true;
-  used[6] = used[7] = false;  // Look like 4 and 5.
+  used[6] = used[7] = false;  // Style like 4 and 5.
   std::string out;
   double x = kLeft;
   for (size_t kind = 0; kind < used.size(); ++kind) {
     if (!used[kind]) continue;
-    out += concat("<rect x=\"", x, "\" y=\"6\" width=\"12\" height=\"12\" fill=\"", kLooks[kind].color, "\"/><text x=\"", x + 17,
-                  "\" y=\"16\" fill=\"currentColor\">", kLooks[kind].name, "</text>\n");
+    out += concat("<rect x=\"", x, "\" y=\"6\" width=\"12\" height=\"12\" fill=\"", kStyles[kind].color, "\"/><text x=\"", x + 17,
+                  "\" y=\"16\" fill=\"currentColor\">", kStyles[kind].name, "</text>\n");
     x += 145;
   }
   char text[120];

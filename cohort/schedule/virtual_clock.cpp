@@ -11,20 +11,20 @@
 namespace cohort {
 namespace {
 
-/// Keeps these uses of the seed apart from others, and from one another.
+/// Separates these uses of the seed.
 constexpr uint64_t kStream = 0x7669727475616c;
 enum Draw { kSpeed, kSpeedAngle, kLifetime, kPause };
 constexpr size_t kMostEventsOfWorker = 8;
 
 double finite(const Json& value, const std::string& where) {
   if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0)
-    fail(ErrorCode::kBadInput, where, ": virtual clock: ", value.dump().substr(0, 40), " is no time");
+    fail(ErrorCode::kBadInput, where, ": virtual clock: ", value.dump().substr(0, 40), " is not a time");
   return value.get<double>();
 }
 
 int64_t count(const Json& value, const std::string& where, int64_t most) {
   if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > most)
-    fail(ErrorCode::kBadInput, where, ": virtual clock: ", value.dump().substr(0, 40), " is no whole number from 0 to ", most);
+    fail(ErrorCode::kBadInput, where, ": virtual clock: ", value.dump().substr(0, 40), " is not an integer from 0 to ", most);
   return value.get<int64_t>();
 }
 
@@ -45,7 +45,7 @@ VirtualClock::VirtualClock(const VirtualSpec& spec, uint64_t seed)
     : spec_(spec), seed_(seed), speeds_(static_cast<size_t>(spec.workers), 1.0), workers_(static_cast<size_t>(spec.workers)) {
   for (int worker = 0; worker < spec.workers; ++worker) {
     if (spec.speed_sigma > 0) {
-      // A normal number by the method of Box and Muller.
+      // A normally distributed number (Box and Muller).
       const double radius = std::sqrt(-2 * std::log(1 - unit_interval(random_bits(seed, kStream, kSpeed, worker))));
       const double angle = 2 * std::numbers::pi * unit_interval(random_bits(seed, kStream, kSpeedAngle, worker));
       speeds_[static_cast<size_t>(worker)] = std::exp(spec.speed_sigma * radius * std::cos(angle));

@@ -1,6 +1,6 @@
 #pragma once
-// The clock of --virtual: an event queue, the speeds, pauses and deaths of workers that are made up, and the server's link. Knows nothing
-// of training. The same numbers at every run: all that is random is a hash of (seed, worker, how many were drawn before). Torch-free.
+// The clock of --virtual: an event queue, the speeds, pauses and deaths of simulated workers, and the server's link. Independent of
+// training. Deterministic: random numbers are hashes of (seed, worker, number of draws). Torch-free.
 
 #include <cstdint>
 #include <optional>
@@ -15,8 +15,8 @@ namespace cohort {
 
 struct VirtualEvent {
   double seconds = 0;
-  int64_t serial = 0;  ///< Events of one moment come in the order in which they were scheduled.
-  int kind = 0;        ///< The caller's.
+  int64_t serial = 0;  ///< Orders simultaneous events as scheduled.
+  int kind = 0;        ///< Defined by the caller.
   int worker = 0;
   bool operator<(const VirtualEvent& other) const { return seconds != other.seconds ? seconds < other.seconds : serial < other.serial; }
 };
@@ -27,48 +27,48 @@ class VirtualClock {
   VirtualClock(const VirtualSpec& spec, uint64_t seed);
 
   double now() const { return now_; }
-  /// Of a worker: 2 is twice as fast as the median.
+  /// Speed of a worker relative to the median.
   double speed(int worker) const { return speeds_[static_cast<size_t>(worker)]; }
 
-  /// `seconds` from now on.
+  /// Schedules an event in `seconds`.
   void schedule(double seconds, int kind, int worker);
-  /// Drops what is scheduled for the worker.
+  /// Drops the worker's events.
   void cancel(int worker);
-  /// Takes the next event, and now() is its moment (or stays, where that has passed); none where nothing is scheduled.
+  /// Removes the next event and advances now() to it; none where nothing is scheduled.
   std::optional<VirtualEvent> next();
-  /// When that is.
+  /// Time of the next event.
   std::optional<double> next_moment() const;
-  /// For who counts time without events. Not back.
+  /// Advances the time without events. Not negative.
   void advance(double seconds) { now_ += seconds; }
 
-  /// How long the worker takes for what takes `seconds` at speed 1, with the pauses that fall into it, which are drawn now.
+  /// Duration of work that takes `seconds` at speed 1, with the pauses within it, which are drawn now.
   double work(int worker, double seconds);
-  /// Seconds until the worker dies, drawn anew at each call; none where workers do not die.
+  /// Seconds until the worker dies, drawn at each call; none where workers do not die.
   std::optional<double> lifetime(int worker);
 
   enum Direction { kToWorkers, kToServer };
   struct Transfer {
-    double begin = 0, end = 0;  ///< From now on: when the first byte leaves, and when the last arrives.
+    double begin = 0, end = 0;  ///< Relative to now: when the first byte is sent and the last arrives.
   };
-  /// The server's link carries one message at a time in each direction, in the order of these calls; its latency keeps it from nothing.
+  /// The server's link carries one message at a time in each direction, in the order of these calls; latency does not occupy it.
   Transfer send(Direction direction, int64_t bytes);
-  /// Of one that need not wait.
+  /// Without waiting for the link.
   double transfer_seconds(int64_t bytes) const;
 
   Json state() const;
-  /// Of a state() with the same spec and seed. Error(kBadInput) beginning with `where`.
+  /// Restores a state() with the same spec and seed. Error(kBadInput) beginning with `where`.
   void load(const Json& state, const std::string& where);
 
  private:
   struct Worker {
     int64_t num_lives = 0, num_pauses = 0;
-    double until_pause = 0;  ///< Computing seconds.
+    double until_pause = 0;  ///< Compute time.
   };
   double exponential(int stream, int worker, int64_t index, double mean) const;
 
   VirtualSpec spec_;
   uint64_t seed_;
-  double now_ = 0, free_[2] = {0, 0};  // When a direction of the link is free.
+  double now_ = 0, free_[2] = {0, 0};  // Per direction of the link.
   int64_t serial_ = 0;
   std::vector<double> speeds_;
   std::vector<Worker> workers_;

@@ -11,7 +11,7 @@
 namespace cohort {
 namespace {
 
-TEST_CASE("virtual clock: events come in the order of their moments, those of one moment as they were scheduled") {
+TEST_CASE("virtual clock: events come in the order of their times, those of one time as they were scheduled") {
   VirtualClock clock(parse_virtual("workers=3"), 1);
   clock.schedule(2, 7, 0), clock.schedule(1, 8, 1), clock.schedule(2, 9, 2);
   CHECK(clock.next()->kind == 8);
@@ -36,7 +36,7 @@ TEST_CASE("virtual clock: a link carries one message after the other, each way b
   CHECK(endless.send(VirtualClock::kToServer, 1'000'000).end == 0);
 }
 
-TEST_CASE("virtual clock: speeds, lifetimes and pauses have the distribution that was asked for, and hang on the seed alone") {
+TEST_CASE("virtual clock: speeds, lifetimes and pauses have the requested distribution, and depend on the seed alone") {
   const VirtualSpec spec = parse_virtual("workers=4000,speed=lognormal:0.5,mtbf=100,pauses=10:2,slow=0:4");
   VirtualClock clock(spec, 3), same(spec, 3), other(spec, 4);
   double mean = 0, variance = 0, life = 0, taken = 0, alone = 0;

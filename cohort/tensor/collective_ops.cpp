@@ -8,8 +8,8 @@
 //   gather_with_sum    one all-gather, N/P each   <->  sum_and_slice    one reduce-scatter of N
 //
 // Sums go in rank order, so a tensor that is "the same on all ranks" has the same bits there. Dimensions other than the first cost one
-// local copy of N, which brings the pieces of the ranks one after the other. Source: Shoeybi et al. 2019, section 3 (f and g: the first
-// pair); Korthikanti et al. 2022, section 4.2.1 (the third). Where we differ: one function for all six, and second derivatives.
+// local copy of N, which makes the ranks' blocks contiguous. Source: Shoeybi et al. 2019, section 3 (f and g: the first pair); Korthikanti
+// et al. 2022, section 4.2.1 (the third). Where we differ: one function for all six, and second derivatives.
 
 #include "cohort/tensor/collective_ops.h"
 
@@ -19,8 +19,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
-#include <functional>
-#include <string>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -31,43 +29,17 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// The two of a pair follow one another.
 enum class Exchange { kCopy, kSum, kGather, kSlice, kGatherWithSum, kSumAndSlice };
 
 const char* name_of(Exchange exchange) {
-  switch (exchange) {
-    case Exchange::kCopy:
-      return "copy_to_ranks";
-    case Exchange::kSum:
-      return "sum_over_ranks";
-    case Exchange::kGather:
-      return "gather_from_ranks";
-    case Exchange::kSlice:
-      return "slice_for_rank";
-    case Exchange::kGatherWithSum:
-      return "gather_with_sum";
-    case Exchange::kSumAndSlice:
-      return "sum_and_slice";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"copy_to_ranks",  "sum_over_ranks",  "gather_from_ranks",
+                                           "slice_for_rank", "gather_with_sum", "sum_and_slice"};
+  return kNames[static_cast<size_t>(exchange)];
 }
 
-Exchange backward_of(Exchange exchange) {
-  switch (exchange) {
-    case Exchange::kCopy:
-      return Exchange::kSum;
-    case Exchange::kSum:
-      return Exchange::kCopy;
-    case Exchange::kGather:
-      return Exchange::kSlice;
-    case Exchange::kSlice:
-      return Exchange::kGather;
-    case Exchange::kGatherWithSum:
-      return Exchange::kSumAndSlice;
-    case Exchange::kSumAndSlice:
-      return Exchange::kGatherWithSum;
-  }
-  return exchange;
-}
+/// The other one of the pair.
+Exchange backward_of(Exchange exchange) { return static_cast<Exchange>(static_cast<int>(exchange) ^ 1); }
 
 int64_t piece_size(const at::Tensor& input, int64_t dim, const Group& group, Exchange exchange) {
   if (input.size(dim) % group.size() != 0) {
@@ -119,7 +91,7 @@ at::Tensor run(Exchange exchange, const at::Tensor& input, int64_t dim, const Gr
       return gather(input, dim, group, exchange);
     case Exchange::kSlice: {
       const int64_t size = piece_size(input, dim, group, exchange);
-      // A copy: the result may outlive the whole tensor, whose memory a view would keep.
+      // A copy, since a view would keep the whole tensor's memory.
       return input.narrow(dim, group.rank() * size, size).clone(at::MemoryFormat::Contiguous);
     }
     case Exchange::kSumAndSlice:
@@ -130,7 +102,7 @@ at::Tensor run(Exchange exchange, const at::Tensor& input, int64_t dim, const Gr
 
 at::Tensor exchanged(Exchange exchange, const at::Tensor& input, int64_t dim, const Group& group);
 
-/// What backward needs.
+/// State for backward.
 struct Saved : torch::CustomClassHolder {
   Saved(Exchange exchange_in, int64_t dim_in, Group group_in) : exchange(exchange_in), dim(dim_in), group(std::move(group_in)) {}
   Exchange exchange;

@@ -33,7 +33,7 @@ void expect(bool condition, const std::string& what) {
   if (!condition) fail(ErrorCode::kFailed, what);
 }
 
-/// Piece `rank` of `num_ranks` along `dim`.
+/// Block `rank` of `num_ranks` along `dim`.
 at::Tensor piece(const at::Tensor& whole, int64_t dim, int rank, int num_ranks) { return whole.chunk(num_ranks, dim)[rank]; }
 
 struct Result {

@@ -29,9 +29,9 @@ void check_arguments(const at::Tensor& logits, const at::Tensor& target, const G
   }
 }
 
-/// Where each row's target lies among this rank's classes.
+/// Each row's target among this rank's classes.
 struct OwnTargets {
-  at::Tensor index;  ///< {rows, 1}; any where it is another rank's.
+  at::Tensor index;  ///< {rows, 1}; arbitrary where another rank has the class.
   at::Tensor own;    ///< {rows, 1}, bool
 };
 
@@ -63,7 +63,7 @@ struct DividedCrossEntropy : torch::autograd::Function<DividedCrossEntropy> {
     sums[0].copy_(exponentials.exp_().sum(1));
     group.all_reduce(sums, Reduction::kSum, "the sums of divided logits");
     const at::Tensor losses = sums[0].log() - sums[1];
-    // The softmax over all classes, of which these are the rank's.
+    // This rank's part of the softmax over all classes.
     ctx->save_for_backward({exponentials.div_(sums[0].unsqueeze(1)), targets.index, targets.own});
     ctx->saved_data["type"] = static_cast<int64_t>(logits.scalar_type());
     ctx->saved_data["shape"] = logits.sizes().vec();

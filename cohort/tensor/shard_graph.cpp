@@ -1,21 +1,19 @@
 // Dividing a model between the ranks of a tensor-parallel group.
 //
-// Steps: (1) plan: in the graph's order, each layer's rule (shard_rules.h, by kind) is told how its inputs lie on the ranks and says which
-// of its parameters are divided, how its output lies, and whether it can take its inputs as they are. Where it cannot, the value is marked
-// "gathered by its producer", once for all of its readers, and planning starts again; so does it where layers that share a tensor disagree,
-// which are then kept whole. Each restart marks at least one value or layer more, so it ends. (2) Apply: each divided parameter and buffer
-// becomes this rank's slice of its values (the same tensor object, so that names, ties and modules stay), functions are replaced, and a
-// gathered value's producer joins it. Planning touches no values and is the same on all ranks; nothing is exchanged.
+// Steps: (1) plan: in the graph's order, each layer's rule (shard_rules.h, by kind) gets the placement of its inputs and returns which of
+// its parameters are divided, the placement of its output, and whether it can take its inputs as they are. Where it cannot, the value is
+// marked "gathered by its producer", once for all of its readers, and planning starts again; so does it where layers that share a tensor
+// disagree, which are then kept whole. Each restart marks at least one value or layer more, so it ends. (2) Apply: each divided parameter
+// and buffer becomes this rank's slice of its values (the same tensor object, so that names, ties and modules stay), functions are
+// replaced, and a gathered value's producer joins it. Planning touches no values and is the same on all ranks; nothing is exchanged.
 // Cost: planning is (layers x restarts) rule calls; a divided parameter is copied once.
 // Source: the divisions are in shard_rules.cpp; where we differ: they are chosen by the pass instead of written into the model.
 
 #include "cohort/tensor/shard_graph.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -24,82 +22,21 @@
 #include "cohort/tensor/sharded_block.h"
 
 namespace cohort {
-namespace shard_rules {
-
-Plan whole(const std::string& reason) {
-  Plan plan;
-  plan.reason = reason;
-  return plan;
-}
-
-Plan divided(Lay lay) {
-  Plan plan;
-  plan.placement = "divided";
-  plan.needs_whole_inputs = false;
-  plan.output = lay;
-  return plan;
-}
-
-int64_t divided_dim(Lay lay) { return lay == Lay::kFeatures ? -1 : 1; }
-
-std::function<void(LayerGraph&, std::map<std::string, ParameterShard>&)> set_function(size_t index, LayerGraph::Function function) {
-  return [index, function = std::move(function)](LayerGraph& graph, std::map<std::string, ParameterShard>&) {
-    graph.replace_layer(index, nullptr, function);
-  };
-}
-
-Rule rule_of(const std::string& kind) {
-  static const std::map<std::string, Rule> table = {
-      {"linear", linear},
-      {"conv2d", convolution},
-      {"embedding", embedding},
-      {"transformerblock", transformer_block},
-      {"batchnorm2d", batch_norm},
-      {"ghostbatchnorm2d", batch_norm},
-      {"groupnorm", group_norm},
-      {"layernorm", layer_norm},
-      {"relu", pointwise},
-      {"relu6", pointwise},
-      {"leakyrelu", pointwise},
-      {"elu", pointwise},
-      {"gelu", pointwise},
-      {"silu", pointwise},
-      {"mish", pointwise},
-      {"softplus", pointwise},
-      {"sigmoid", pointwise},
-      {"tanh", pointwise},
-      {"hardtanh", pointwise},
-      {"identity", pointwise},
-      {"maxpool2d", per_channel},
-      {"avgpool2d", per_channel},
-      {"adaptivemaxpool2d", per_channel},
-      {"adaptiveavgpool2d", per_channel},
-      {"flatten", flatten},
-      {"mean", global_mean},
-      {"add", add},
-      {"dropout", dropout},
-  };
-  const auto found = table.find(kind);
-  return found == table.end() ? nullptr : found->second;
-}
-
-}  // namespace shard_rules
-
 namespace {
 
 using shard_rules::Division;
-using shard_rules::Lay;
+using shard_rules::LayerQuery;
+using shard_rules::Placement;
 using shard_rules::Plan;
-using shard_rules::Question;
 
-/// A parameter or buffer of the graph and the layers that have it.
+/// A parameter or buffer of the graph and the layers that use it.
 struct Owned {
-  struct Place {
+  struct Use {
     size_t layer;
     std::string name;  ///< In the layer's module.
   };
   at::Tensor tensor;
-  std::vector<Place> places;
+  std::vector<Use> uses;
 };
 
 std::vector<Owned> all_tensors(const LayerGraph& graph) {
@@ -108,7 +45,7 @@ std::vector<Owned> all_tensors(const LayerGraph& graph) {
   const auto add = [&](const at::Tensor& tensor, size_t layer, const std::string& name) {
     const auto [entry, is_new] = seen.emplace(tensor.unsafeGetTensorImpl(), result.size());
     if (is_new) result.push_back({tensor, {}});
-    result[entry->second].places.push_back({layer, name});
+    result[entry->second].uses.push_back({layer, name});
   };
   for (size_t i = 0; i < graph.layers().size(); ++i) {
     const auto& module = graph.layers()[i].module;
@@ -131,8 +68,8 @@ class Planner {
         kept_whole_(layers_.size()),
         shares_weight_(layers_.size()) {
     for (const Owned& owned : tensors_) {
-      for (const Owned::Place& place : owned.places) {
-        if (place.layer != owned.places.front().layer) shares_weight_[place.layer] = shares_weight_[owned.places.front().layer] = true;
+      for (const Owned::Use& use : owned.uses) {
+        if (use.layer != owned.uses.front().layer) shares_weight_[use.layer] = shares_weight_[owned.uses.front().layer] = true;
       }
     }
   }
@@ -145,26 +82,26 @@ class Planner {
   bool is_gathered(size_t layer) const { return gathered_[layer]; }
   bool takes_positions(size_t layer) const {
     const std::vector<int>& inputs = layers_[layer].inputs;
-    return std::any_of(inputs.begin(), inputs.end(), [&](int input) { return lay_of(input) == Lay::kPositions; });
+    return std::any_of(inputs.begin(), inputs.end(), [&](int input) { return input_placement(input) == Placement::kPositions; });
   }
   const std::vector<Owned>& tensors() const { return tensors_; }
 
-  /// The dimension in which a tensor is divided where `place` has it, or -1.
-  static int divided_dim_of(const std::vector<Plan>& plans, const Owned::Place& place) {
-    for (const Division& division : plans[place.layer].divisions) {
-      if (division.name == place.name) return division.dim;
+  /// The dimension in which a tensor is divided where a layer uses it, or -1.
+  static int divided_dim_of(const std::vector<Plan>& plans, const Owned::Use& use) {
+    for (const Division& division : plans[use.layer].divisions) {
+      if (division.name == use.name) return division.dim;
     }
     return -1;
   }
 
  private:
-  Lay lay_of(int input) const {
-    if (input == LayerGraph::kInput) return Lay::kWhole;
+  Placement input_placement(int input) const {
+    if (input == LayerGraph::kInput) return Placement::kWhole;
     const auto index = static_cast<size_t>(input);
-    return gathered_[index] ? Lay::kWhole : plans_[index].output;
+    return gathered_[index] ? Placement::kWhole : plans_[index].output;
   }
 
-  Plan ask(size_t index, const std::vector<Lay>& inputs) const {
+  Plan apply_rule(size_t index, const std::vector<Placement>& inputs) const {
     const LayerGraph::Layer& layer = layers_[index];
     if (!kept_whole_[index].empty()) return shard_rules::whole(kept_whole_[index]);
     const shard_rules::Rule rule = shard_rules::rule_of(layer.kind);
@@ -172,39 +109,39 @@ class Planner {
     return rule({index, &layer, inputs, index + 1 == layers_.size(), shares_weight_[index], divide_positions_, num_ranks_, group_});
   }
 
-  /// False where a value must be gathered that was not.
+  /// False where a value must newly be gathered.
   bool plan_layers() {
     for (size_t i = 0; i < layers_.size(); ++i) {
-      std::vector<Lay> inputs;
-      for (const int input : layers_[i].inputs) inputs.push_back(lay_of(input));
-      plans_.push_back(ask(i, inputs));
+      std::vector<Placement> inputs;
+      for (const int input : layers_[i].inputs) inputs.push_back(input_placement(input));
+      plans_.push_back(apply_rule(i, inputs));
       const Plan& plan = plans_.back();
       bool complete = true;
       for (size_t k = 0; k < inputs.size() && plan.needs_whole_inputs; ++k) {
-        if (inputs[k] == Lay::kWhole) continue;
+        if (inputs[k] == Placement::kWhole) continue;
         gathered_[static_cast<size_t>(layers_[i].inputs[k])] = true;
         complete = false;
       }
       if (!complete) return false;
-      if (i + 1 == layers_.size() && plan.output != Lay::kWhole && !plan.output_may_stay_divided) gathered_[i] = true;
+      if (i + 1 == layers_.size() && plan.output != Placement::kWhole && !plan.output_may_stay_divided) gathered_[i] = true;
     }
     return true;
   }
 
-  /// False where layers that share a tensor would divide it differently; they are whole from then on.
+  /// False where layers that share a tensor would divide it differently; they stay whole then.
   bool shared_tensors_agree() {
     bool agree = true;
     for (const Owned& owned : tensors_) {
-      const int dim = divided_dim_of(plans_, owned.places.front());
-      const auto differs = std::find_if(owned.places.begin(), owned.places.end(),
-                                        [&](const Owned::Place& place) { return divided_dim_of(plans_, place) != dim; });
-      if (differs == owned.places.end()) continue;
+      const int dim = divided_dim_of(plans_, owned.uses.front());
+      const auto differs =
+          std::find_if(owned.uses.begin(), owned.uses.end(), [&](const Owned::Use& use) { return divided_dim_of(plans_, use) != dim; });
+      if (differs == owned.uses.end()) continue;
       agree = false;
-      const Owned::Place& whole_one = dim == -1 ? owned.places.front() : *differs;
-      for (const Owned::Place& place : owned.places) {
-        if (divided_dim_of(plans_, place) == -1) continue;
-        kept_whole_[place.layer] =
-            concat("it shares ", place.name, " with layer '", layers_[whole_one.layer].name, "', which does not divide it alike");
+      const Owned::Use& whole_one = dim == -1 ? owned.uses.front() : *differs;
+      for (const Owned::Use& use : owned.uses) {
+        if (divided_dim_of(plans_, use) == -1) continue;
+        kept_whole_[use.layer] =
+            concat("it shares ", use.name, " with layer '", layers_[whole_one.layer].name, "', which does not divide it alike");
       }
     }
     return agree;
@@ -216,34 +153,32 @@ class Planner {
   bool divide_positions_;
   std::vector<Owned> tensors_;
   std::vector<bool> gathered_;
-  std::vector<std::string> kept_whole_;  ///< Why, or "".
+  std::vector<std::string> kept_whole_;  ///< The reason, or "".
   std::vector<bool> shares_weight_;
   std::vector<Plan> plans_;
 };
 
-/// The tensor object keeps its identity and gets this rank's values.
+/// Gives a tensor object this rank's values.
 void keep_my_part(at::Tensor tensor, const ParameterShard& shard) {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> parts;
-  for (const SliceRange& range : shard.ranges) parts.push_back(tensor.detach().narrow(shard.dim, range.whole, range.count));
   tensor.mutable_grad().reset();
-  tensor.set_data(at::cat(parts, shard.dim).contiguous());
+  tensor.set_data(shard_values(tensor, shard));
 }
 
-/// Divides parameters and buffers as planned; adds them to `shards` by each of their names.
+/// Divides parameters and buffers as planned, and adds them to `shards` under all their names.
 void divide_tensors(const LayerGraph& graph, const Planner& planner, const std::vector<Plan>& plans, const Group& group,
                     std::map<std::string, ParameterShard>& shards) {
   for (const Owned& owned : planner.tensors()) {
-    const int dim = Planner::divided_dim_of(plans, owned.places.front());
+    const int dim = Planner::divided_dim_of(plans, owned.uses.front());
     if (dim < 0) continue;
-    const auto full_name = [&](const Owned::Place& place) { return graph.layers()[place.layer].name + "." + place.name; };
-    const ParameterShard shard = even_shard(owned.tensor.sizes().vec(), dim, group.size(), group.rank(), full_name(owned.places.front()));
+    const auto full_name = [&](const Owned::Use& use) { return graph.layers()[use.layer].name + "." + use.name; };
+    const ParameterShard shard = even_shard(owned.tensor.sizes().vec(), dim, group.size(), group.rank(), full_name(owned.uses.front()));
     keep_my_part(owned.tensor, shard);
-    for (const Owned::Place& place : owned.places) shards[full_name(place)] = shard;
+    for (const Owned::Use& use : owned.uses) shards[full_name(use)] = shard;
   }
 }
 
-/// Why positions stay whole, or "": every model that has positions says how many in its embedding.
+/// Why positions stay whole, or "": models with positions state their number in the embedding.
 std::string why_positions_stay_whole(const LayerGraph& graph, int num_ranks) {
   int64_t positions = 0;
   for (const LayerGraph::Layer& layer : graph.layers()) positions = std::max(positions, shard_rules::num_positions(layer));
@@ -256,9 +191,9 @@ std::string sequence_reason_of(const LayerGraph& graph, int num_ranks, const Ten
   return options.sequence_parallel && num_ranks > 1 ? why_positions_stay_whole(graph, num_ranks) : "";
 }
 
-/// Whether the model's output is left divided by classes.
+/// Whether the model's output stays divided by classes.
 bool logits_stay_divided(const Planner& planner, const std::vector<Plan>& plans) {
-  return !plans.empty() && plans.back().output != Lay::kWhole && !planner.is_gathered(plans.size() - 1);
+  return !plans.empty() && plans.back().output != Placement::kWhole && !planner.is_gathered(plans.size() - 1);
 }
 
 LayerPlacement placement_of(const LayerGraph& graph, const Planner& planner, const std::vector<Plan>& plans, size_t layer) {
@@ -277,10 +212,10 @@ ShardPlan plan_shards(const LayerGraph& graph, int num_ranks, const TensorParall
   for (size_t i = 0; i < plans.size(); ++i) result.placements.push_back(placement_of(graph, planner, plans, i));
   result.logits_divided = logits_stay_divided(planner, plans);
   for (const Owned& owned : planner.tensors()) {
-    const size_t layer = owned.places.front().layer;
+    const size_t layer = owned.uses.front().layer;
     result.num_parameters += owned.tensor.numel();
-    const bool in_block = plans[layer].placement == "heads" && is_divided_in_block(owned.places.front().name);
-    if (in_block || Planner::divided_dim_of(plans, owned.places.front()) >= 0) result.num_divided += owned.tensor.numel();
+    const bool in_block = plans[layer].placement == "heads" && is_divided_in_block(owned.uses.front().name);
+    if (in_block || Planner::divided_dim_of(plans, owned.uses.front()) >= 0) result.num_divided += owned.tensor.numel();
   }
   return result;
 }
@@ -301,7 +236,7 @@ ShardedModel shard_graph(LayerGraph& graph, const Group& group, const TensorPara
     if (plan.apply) plan.apply(graph, result.shards);
     const LayerGraph::Layer& layer = graph.layers()[i];
     result.placements.push_back(placement_of(graph, planner, plans, i));
-    if (!planner.is_gathered(i) || plan.output == Lay::kWhole) continue;
+    if (!planner.is_gathered(i) || plan.output == Placement::kWhole) continue;
     const int64_t dim = shard_rules::divided_dim(plan.output);
     graph.replace_layer(i, nullptr, [inner = layer.function, dim, group](const LayerGraph::Inputs& in) {
       return gather_from_ranks(inner(in), dim, group);

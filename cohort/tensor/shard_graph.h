@@ -23,33 +23,33 @@ namespace cohort {
 class LayerGraph;
 
 struct TensorParallelOptions {
-  bool sequence_parallel = false;  ///< Norms and what stands between divided layers work on each rank's positions alone.
+  bool sequence_parallel = false;  ///< Norms and layers between divided ones work on each rank's positions only.
 };
 
-/// What becomes of one layer.
+/// The division of one layer.
 struct LayerPlacement {
   std::string layer, kind;
   std::string placement;  ///< "column", "row", "outputs", "heads", "vocabulary", "channels out", "channels in", "divided" (works on a
                           ///< part), "whole".
   std::string reason;     ///< Why whole: no rule for this kind, or what does not divide; else "".
-  bool takes_positions = false;  ///< Its input is each rank's part of the positions.
+  bool takes_positions = false;  ///< Its input has this rank's positions only.
 };
 
-/// What shard_graph() would make of a model.
+/// The result that shard_graph() would have.
 struct ShardPlan {
   std::vector<LayerPlacement> placements;  ///< In the graph's order.
   bool logits_divided = false;             ///< As ShardedModel's.
   bool divides_positions = false;
   std::string sequence_reason;                  ///< As ShardedModel's.
-  int64_t num_divided = 0, num_parameters = 0;  ///< Elements of parameters that are divided, and of all.
+  int64_t num_divided = 0, num_parameters = 0;  ///< Elements of divided parameters, and of all.
 };
 
 struct ShardedModel {
   std::map<std::string, ParameterShard> shards;  ///< By name in the graph, a tied parameter by each of its names; parameters and buffers
                                                  ///< that are not there are whole on each rank.
   std::vector<LayerPlacement> placements;        ///< In the graph's order.
-  bool logits_divided = false;                   ///< The graph's output holds only this rank's classes of the last dimension.
-  std::string sequence_reason;                   ///< Why positions stay whole although sequence_parallel was asked for; else "".
+  bool logits_divided = false;                   ///< The output has only this rank's classes in its last dimension.
+  std::string sequence_reason;                   ///< Why positions stay whole despite sequence_parallel, or "".
 };
 
 /// Exchanges nothing; `graph`, which is whole, stays as it is.

@@ -322,7 +322,7 @@ TEST_CASE("a torch::nn::Sequential: its modules by type, options that rules must
   CHECK_FALSE(model.shards.contains("1.num_batches_tracked"));
 }
 
-TEST_CASE("a divided output that is no logits layer is gathered") {
+TEST_CASE("a divided output of a layer other than the logits is gathered") {
   using namespace torch::nn;  // NOLINT: the modules' names
   const auto build = sequential([] { return Sequential(Flatten(), Linear(216, 12), ReLU()); });
   const ShardedModel model = check_step("ends with ReLU", build, sample_of(kImages, 5), 2);
@@ -384,7 +384,7 @@ TEST_CASE("a class or an id out of range is refused; one rank changes nothing") 
       return "";
     };
     const at::Tensor ids = at::full({2, 12}, 48, at::kLong);
-    expect(message([&] { graph.forward(ids); }).find("48, which is no row of a table of 48") != std::string::npos, "id");
+    expect(message([&] { graph.forward(ids); }).find("48, which is not a row of a table of 48") != std::string::npos, "id");
     const at::Tensor logits = at::zeros({2, 3});
     expect(message([&] { divided_cross_entropy(logits, at::full({2}, 6, at::kLong), group); }).find("is class 6, but the 2 ranks have") !=
                std::string::npos,

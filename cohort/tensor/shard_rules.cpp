@@ -1,7 +1,6 @@
-// What can become of a layer, family by family: the rules of shard_rules.h.
+// The rules of shard_rules.h by family of layers.
 #include "cohort/tensor/shard_rules.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/group_norm.h>
@@ -18,7 +17,6 @@
 #include <torch/nn/modules/normalization.h>
 
 #include <memory>
-#include <utility>
 #include <variant>
 
 #include "cohort/base/fail.h"
@@ -30,6 +28,37 @@
 
 namespace cohort::shard_rules {
 
+Plan whole(const std::string& reason) {
+  Plan plan;
+  plan.reason = reason;
+  return plan;
+}
+
+int64_t divided_dim(Placement placement) { return placement == Placement::kFeatures ? -1 : 1; }
+
+int64_t num_positions(const LayerGraph::Layer& layer) {
+  const auto* embedding = dynamic_cast<const ByteEmbeddingImpl*>(layer.module.get());
+  return embedding == nullptr ? 0 : embedding->position->weight.size(0);
+}
+
+namespace {
+
+/// A plan for a layer that works on each rank's block and returns the same block.
+Plan divided(Placement output) {
+  Plan plan;
+  plan.placement = "divided";
+  plan.needs_whole_inputs = false;
+  plan.output = output;
+  return plan;
+}
+
+/// The plan's `apply` for a layer that keeps its module.
+std::function<void(LayerGraph&, std::map<std::string, ParameterShard>&)> set_function(size_t index, LayerGraph::Function function) {
+  return [index, function = std::move(function)](LayerGraph& graph, std::map<std::string, ParameterShard>&) {
+    graph.replace_layer(index, nullptr, function);
+  };
+}
+
 // Linear layers: y = x W^T + b, W {out, in}, for layers of kind "linear" with the parameters weight and bias.
 //
 //   column      W and b divided by rows: y_r = x W_r^T + b_r, the features of y divided. Backward: one all-reduce of the gradient of x.
@@ -40,10 +69,8 @@ namespace cohort::shard_rules {
 // Divided input is taken by "row", so that column -> element-wise -> row costs one sum forward and one backward for two layers. Positions
 // that are divided are gathered before "column", whose backward then sums and slices. Source: Shoeybi et al. 2019, section 3.
 
-namespace {
-
-/// The parameters of y = x W^T + b, whoever holds them (a tied output layer is no torch::nn::Linear); weight undefined where the module has
-/// others.
+/// The parameters of y = x W^T + b, whatever the module's type (a tied output layer is not a torch::nn::Linear); weight undefined for other
+/// parameters.
 struct LinearParameters {
   at::Tensor weight, bias;
 };
@@ -57,47 +84,45 @@ LinearParameters parameters_of(const torch::nn::Module* module) {
   return {*weight, bias ? *bias : at::Tensor()};
 }
 
-Plan column(const Question& question, const LinearParameters& linear, Lay input) {
-  Plan plan = divided(Lay::kFeatures);
-  plan.placement = question.is_last ? "outputs" : "column";
+Plan column(const LayerQuery& query, const LinearParameters& linear, Placement input) {
+  Plan plan = divided(Placement::kFeatures);
+  plan.placement = query.is_last ? "outputs" : "column";
   plan.output_may_stay_divided = true;
   plan.divisions.push_back({"weight", 0});
   if (linear.bias.defined()) plan.divisions.push_back({"bias", 0});
-  const bool gather_positions = input == Lay::kPositions;
-  plan.apply = set_function(question.index, [=, group = question.group](const LayerGraph::Inputs& in) {
-    const at::Tensor x = gather_positions ? gather_with_sum(in[0], divided_dim(Lay::kPositions), group) : copy_to_ranks(in[0], group);
+  const bool gather_positions = input == Placement::kPositions;
+  plan.apply = set_function(query.index, [=, group = query.group](const LayerGraph::Inputs& in) {
+    const at::Tensor x = gather_positions ? gather_with_sum(in[0], divided_dim(Placement::kPositions), group) : copy_to_ranks(in[0], group);
     return at::linear(x, linear.weight, linear.bias);
   });
   return plan;
 }
 
-Plan row(const Question& question, const LinearParameters& linear, Lay input) {
-  Plan plan = divided(Lay::kWhole);
+Plan row(const LayerQuery& query, const LinearParameters& linear, Placement input) {
+  Plan plan = divided(Placement::kWhole);
   plan.placement = "row";
   plan.divisions.push_back({"weight", 1});
-  const bool slice = input == Lay::kWhole;
-  plan.apply = set_function(question.index, [=, group = question.group](const LayerGraph::Inputs& in) {
-    const at::Tensor x = slice ? slice_for_rank(in[0], divided_dim(Lay::kFeatures), group) : in[0];
+  const bool slice = input == Placement::kWhole;
+  plan.apply = set_function(query.index, [=, group = query.group](const LayerGraph::Inputs& in) {
+    const at::Tensor x = slice ? slice_for_rank(in[0], divided_dim(Placement::kFeatures), group) : in[0];
     const at::Tensor y = sum_over_ranks(at::linear(x, linear.weight), group);
     return linear.bias.defined() ? y + linear.bias.to(y.scalar_type()) : y;
   });
   return plan;
 }
 
-}  // namespace
-
-Plan linear(const Question& question) {
-  const LinearParameters linear = parameters_of(question.layer->module.get());
+Plan linear(const LayerQuery& query) {
+  const LinearParameters linear = parameters_of(query.layer->module.get());
   if (!linear.weight.defined()) return whole("its parameters are not those of a linear layer");
   const int64_t num_outputs = linear.weight.size(0), num_inputs = linear.weight.size(1);
-  const Lay input = question.inputs.at(0);
-  // A shared weight is divided as the embedding's is, by rows.
-  const bool row_possible = question.divides(num_inputs) && !question.shares_weight;
-  if (input == Lay::kFeatures && row_possible) return row(question, linear, input);
-  if ((input == Lay::kWhole || input == Lay::kPositions) && question.divides(num_outputs)) return column(question, linear, input);
-  if (input == Lay::kWhole && row_possible) return row(question, linear, input);
-  return whole(concat("neither its ", num_outputs, " outputs nor its ", num_inputs, " inputs can be divided by ", question.num_ranks,
-                      " ranks", question.shares_weight ? " (the weight is another layer's too: outputs alone)" : ""));
+  const Placement input = query.inputs.at(0);
+  // A shared weight is divided like the embedding's, by rows.
+  const bool row_possible = query.divides(num_inputs) && !query.shares_weight;
+  if (input == Placement::kFeatures && row_possible) return row(query, linear, input);
+  if ((input == Placement::kWhole || input == Placement::kPositions) && query.divides(num_outputs)) return column(query, linear, input);
+  if (input == Placement::kWhole && row_possible) return row(query, linear, input);
+  return whole(concat("neither its ", num_outputs, " outputs nor its ", num_inputs, " inputs can be divided by ", query.num_ranks, " ranks",
+                      query.shares_weight ? " (the weight is another layer's too: outputs alone)" : ""));
 }
 
 // Convolutions: W {out, in, height, width}, x {samples, in, ...}, y {samples, out, ...}.
@@ -110,28 +135,26 @@ Plan linear(const Question& question) {
 // The same pair as column and row of linear layers. Source: Dryden et al. 2019, "Channel and filter parallelism for large-scale CNN
 // training", section 3.
 
-namespace {
-
 using ConvolutionModule = std::shared_ptr<torch::nn::Conv2dImpl>;
 
-Plan channels_out(const Question& question, const ConvolutionModule& convolution) {
-  Plan plan = divided(Lay::kChannels);
+Plan channels_out(const LayerQuery& query, const ConvolutionModule& convolution) {
+  Plan plan = divided(Placement::kChannels);
   plan.placement = "channels out";
   plan.divisions.push_back({"weight", 0});
   if (convolution->bias.defined()) plan.divisions.push_back({"bias", 0});
-  plan.apply = set_function(question.index, [convolution, group = question.group](const LayerGraph::Inputs& in) {
+  plan.apply = set_function(query.index, [convolution, group = query.group](const LayerGraph::Inputs& in) {
     return convolution->forward(copy_to_ranks(in[0], group));
   });
   return plan;
 }
 
-Plan channels_in(const Question& question, const ConvolutionModule& convolution, bool slice) {
-  Plan plan = divided(Lay::kWhole);
+Plan channels_in(const LayerQuery& query, const ConvolutionModule& convolution, bool slice) {
+  Plan plan = divided(Placement::kWhole);
   plan.placement = "channels in";
   plan.divisions.push_back({"weight", 1});
-  plan.apply = set_function(question.index, [convolution, slice, group = question.group](const LayerGraph::Inputs& in) {
+  plan.apply = set_function(query.index, [convolution, slice, group = query.group](const LayerGraph::Inputs& in) {
     const auto& options = convolution->options;
-    const at::Tensor x = slice ? slice_for_rank(in[0], divided_dim(Lay::kChannels), group) : in[0];
+    const at::Tensor x = slice ? slice_for_rank(in[0], divided_dim(Placement::kChannels), group) : in[0];
     const at::Tensor mine = torch::nn::functional::detail::conv2d(x, convolution->weight, {}, options.stride(), options.padding(),
                                                                   options.dilation(), /*groups=*/1);
     const at::Tensor y = sum_over_ranks(mine, group);
@@ -140,23 +163,21 @@ Plan channels_in(const Question& question, const ConvolutionModule& convolution,
   return plan;
 }
 
-}  // namespace
-
-Plan convolution(const Question& question) {
-  const auto convolution = std::dynamic_pointer_cast<torch::nn::Conv2dImpl>(question.layer->module);
-  if (!convolution) return whole("its module is no torch::nn::Conv2d");
+Plan convolution(const LayerQuery& query) {
+  const auto convolution = std::dynamic_pointer_cast<torch::nn::Conv2dImpl>(query.layer->module);
+  if (!convolution) return whole("its module is not a torch::nn::Conv2d");
   if (convolution->options.groups() != 1) return whole("its channels are in groups");
-  if (question.shares_weight) return whole("its weight is another layer's too");
-  // Other paddings than zeros are made by the module itself, which adds the bias.
+  if (query.shares_weight) return whole("its weight is another layer's too");
+  // Paddings other than zeros are done by the module, which adds the bias.
   const bool zero_padding = std::holds_alternative<torch::enumtype::kZeros>(convolution->options.padding_mode());
   const int64_t num_outputs = convolution->weight.size(0), num_inputs = convolution->weight.size(1);
-  const Lay input = question.inputs.at(0);
-  const bool in_possible = zero_padding && question.divides(num_inputs);
-  if (input == Lay::kChannels && in_possible) return channels_in(question, convolution, /*slice=*/false);
-  if (input == Lay::kWhole && question.divides(num_outputs)) return channels_out(question, convolution);
-  if (input == Lay::kWhole && in_possible) return channels_in(question, convolution, /*slice=*/true);
+  const Placement input = query.inputs.at(0);
+  const bool in_possible = zero_padding && query.divides(num_inputs);
+  if (input == Placement::kChannels && in_possible) return channels_in(query, convolution, /*slice=*/false);
+  if (input == Placement::kWhole && query.divides(num_outputs)) return channels_out(query, convolution);
+  if (input == Placement::kWhole && in_possible) return channels_in(query, convolution, /*slice=*/true);
   return whole(concat("neither its ", num_outputs, " output channels nor its ", num_inputs, " input channels can be divided by ",
-                      question.num_ranks, " ranks"));
+                      query.num_ranks, " ranks"));
 }
 
 // Embeddings by vocabulary: rank r has rows [r V / P, (r + 1) V / P) of a table {V, width}.
@@ -166,16 +187,14 @@ Plan convolution(const Question& question) {
 // a reduce-scatter that leaves each rank its positions. The table of positions is small and stays whole; where the positions are divided
 // each rank adds its own rows, and the gradients of the rows are joined. Source: Shoeybi et al. 2019, section 3.
 
-namespace {
-
-/// The part of a table that this rank looks up.
+/// This rank's rows of a table.
 struct Rows {
   at::Tensor weight;     ///< {rows, width}
-  int64_t first, whole;  ///< Number of its first row, and of rows of all ranks.
-  int64_t padding_row;   ///< Here, or -1: the row that gets no gradient.
+  int64_t first, whole;  ///< Index of its first row, and rows of all ranks.
+  int64_t padding_row;   ///< This rank's row without a gradient, or -1.
 };
 
-/// The rows of `ids` that this rank has, and zeros for the others.
+/// The rows of `ids` on this rank, and zeros for the others.
 at::Tensor look_up(const at::Tensor& ids, const Rows& rows) {
   const at::Tensor flat = ids.to(at::kLong).contiguous();
   at::Tensor local = at::empty(flat.sizes(), flat.options()), elsewhere = at::empty(flat.sizes(), flat.options().dtype(at::kBool));
@@ -185,7 +204,7 @@ at::Tensor look_up(const at::Tensor& ids, const Rows& rows) {
   const int64_t num_rows = rows.weight.size(0);
   for (int64_t i = 0; i < flat.numel(); ++i) {
     if (id[i] < 0 || id[i] >= rows.whole) {
-      fail(ErrorCode::kBadInput, "embedding: the input holds ", id[i], ", which is no row of a table of ", rows.whole);
+      fail(ErrorCode::kBadInput, "embedding: the input holds ", id[i], ", which is not a row of a table of ", rows.whole);
     }
     is_elsewhere[i] = id[i] < rows.first || id[i] >= rows.first + num_rows;
     row[i] = is_elsewhere[i] ? 0 : id[i] - rows.first;
@@ -193,13 +212,13 @@ at::Tensor look_up(const at::Tensor& ids, const Rows& rows) {
   return at::embedding(rows.weight, local, rows.padding_row).masked_fill(elsewhere.unsqueeze(-1), 0.0);
 }
 
-/// Why the lookup cannot be divided, or "".
-std::string why_not(const torch::nn::EmbeddingImpl& table, const Question& question) {
+/// Why the look-up cannot be divided, or "".
+std::string why_not(const torch::nn::EmbeddingImpl& table, const LayerQuery& query) {
   const auto& options = table.options;
   if (options.max_norm().has_value() || options.scale_grad_by_freq() || options.sparse())
     return "it has max_norm, scale_grad_by_freq or sparse gradients";
-  if (!question.divides(table.weight.size(0)))
-    return concat("its ", table.weight.size(0), " rows do not divide by ", question.num_ranks, " ranks");
+  if (!query.divides(table.weight.size(0)))
+    return concat("its ", table.weight.size(0), " rows do not divide by ", query.num_ranks, " ranks");
   return "";
 }
 
@@ -210,18 +229,18 @@ Rows rows_of(const torch::nn::EmbeddingImpl& table, const Group& group) {
   return {table.weight, first, whole, padding};
 }
 
-Plan plain_embedding(const Question& question, const torch::nn::EmbeddingImpl& table) {
-  if (const std::string reason = why_not(table, question); !reason.empty()) return whole(reason);
-  Plan plan = divided(Lay::kWhole);
+Plan plain_embedding(const LayerQuery& query, const torch::nn::EmbeddingImpl& table) {
+  if (const std::string reason = why_not(table, query); !reason.empty()) return whole(reason);
+  Plan plan = divided(Placement::kWhole);
   plan.placement = "vocabulary";
   plan.divisions.push_back({"weight", 0});
-  plan.apply = set_function(question.index, [rows = rows_of(table, question.group), group = question.group](const LayerGraph::Inputs& in) {
+  plan.apply = set_function(query.index, [rows = rows_of(table, query.group), group = query.group](const LayerGraph::Inputs& in) {
     return sum_over_ranks(look_up(in[0], rows), group);
   });
   return plan;
 }
 
-/// Rows 0, 1, ... of the table of positions, or this rank's share of them.
+/// Rows 0, 1, ... of the table of positions, or this rank's block of them.
 at::Tensor position_rows(const ByteEmbeddingImpl& embedding, int64_t num_positions, bool divide, const Group& group) {
   const at::Tensor& table = embedding.position->weight;
   if (num_positions > table.size(0)) {
@@ -231,16 +250,16 @@ at::Tensor position_rows(const ByteEmbeddingImpl& embedding, int64_t num_positio
   return divide ? slice_for_rank(used, 0, group) : used;
 }
 
-Plan byte_embedding(const Question& question, const std::shared_ptr<ByteEmbeddingImpl>& embedding) {
-  const std::string reason = why_not(*embedding->token, question);
-  const bool by_vocabulary = reason.empty(), by_position = question.divide_positions;
-  Plan plan = divided(by_position ? Lay::kPositions : Lay::kWhole);
+Plan byte_embedding(const LayerQuery& query, const std::shared_ptr<ByteEmbeddingImpl>& embedding) {
+  const std::string reason = why_not(*embedding->token, query);
+  const bool by_vocabulary = reason.empty(), by_position = query.divide_positions;
+  Plan plan = divided(by_position ? Placement::kPositions : Placement::kWhole);
   plan.placement = by_vocabulary ? "vocabulary" : "whole";
   plan.reason = reason;
   if (by_vocabulary) plan.divisions.push_back({"token.weight", 0});
   if (!by_vocabulary && !by_position) return plan;  // as it is
-  const Rows rows = rows_of(*embedding->token, question.group);
-  plan.apply = set_function(question.index, [=, group = question.group](const LayerGraph::Inputs& in) {
+  const Rows rows = rows_of(*embedding->token, query.group);
+  plan.apply = set_function(query.index, [=, group = query.group](const LayerGraph::Inputs& in) {
     constexpr int64_t kPositionDim = 1;
     const at::Tensor positions = position_rows(*embedding, in[0].size(1), by_position, group);
     if (!by_vocabulary) return slice_for_rank(embedding->token->forward(in[0]), kPositionDim, group) + positions;
@@ -250,36 +269,28 @@ Plan byte_embedding(const Question& question, const std::shared_ptr<ByteEmbeddin
   return plan;
 }
 
-}  // namespace
-
-int64_t num_positions(const LayerGraph::Layer& layer) {
-  const auto* embedding = dynamic_cast<const ByteEmbeddingImpl*>(layer.module.get());
-  return embedding == nullptr ? 0 : embedding->position->weight.size(0);
+Plan embedding(const LayerQuery& query) {
+  const auto& module = query.layer->module;
+  if (query.inputs.at(0) != Placement::kWhole) return {};
+  if (auto bytes = std::dynamic_pointer_cast<ByteEmbeddingImpl>(module)) return byte_embedding(query, bytes);
+  if (auto table = std::dynamic_pointer_cast<torch::nn::EmbeddingImpl>(module)) return plain_embedding(query, *table);
+  return whole("its module is an unknown embedding");
 }
 
-Plan embedding(const Question& question) {
-  const auto& module = question.layer->module;
-  if (question.inputs.at(0) != Lay::kWhole) return {};
-  if (auto bytes = std::dynamic_pointer_cast<ByteEmbeddingImpl>(module)) return byte_embedding(question, bytes);
-  if (auto table = std::dynamic_pointer_cast<torch::nn::EmbeddingImpl>(module)) return plain_embedding(question, *table);
-  return whole("its module is no embedding that is known");
-}
+// Transformer blocks: heads and hidden units are divided within the block (sharded_block.h); its input and output are whole, or a block of
+// the positions.
 
-// Transformer blocks: heads and hidden units are divided inside of the block (sharded_block.h); its input and output are whole, or a part
-// of the positions.
-
-Plan transformer_block(const Question& question) {
-  const auto block = std::dynamic_pointer_cast<TransformerBlockImpl>(question.layer->module);
-  if (!block) return whole("its module is no block that is known");
-  if (const std::string reason = why_not_divided(*block, question.num_ranks); !reason.empty()) return whole(reason);
-  if (question.shares_weight) return whole("its weight is another layer's too");
-  const Lay input = question.inputs.at(0);
-  if (input != Lay::kWhole && input != Lay::kPositions) return {};
+Plan transformer_block(const LayerQuery& query) {
+  const auto block = std::dynamic_pointer_cast<TransformerBlockImpl>(query.layer->module);
+  if (!block) return whole("its module is an unknown block");
+  if (const std::string reason = why_not_divided(*block, query.num_ranks); !reason.empty()) return whole(reason);
+  if (query.shares_weight) return whole("its weight is another layer's too");
+  const Placement input = query.inputs.at(0);
+  if (input != Placement::kWhole && input != Placement::kPositions) return {};
   Plan plan = divided(input);
   plan.placement = "heads";
-  plan.apply = [block, input, index = question.index, group = question.group](LayerGraph& graph,
-                                                                              std::map<std::string, ParameterShard>& shards) {
-    auto part = std::make_shared<ShardedTransformerBlock>(*block, group, /*sequence_parallel=*/input == Lay::kPositions,
+  plan.apply = [block, input, index = query.index, group = query.group](LayerGraph& graph, std::map<std::string, ParameterShard>& shards) {
+    auto part = std::make_shared<ShardedTransformerBlock>(*block, group, /*sequence_parallel=*/input == Placement::kPositions,
                                                           graph.layers()[index].name + ".", shards);
     graph.replace_layer(index, part, [part](const LayerGraph::Inputs& in) { return part->forward(in[0]); });
   };
@@ -291,13 +302,13 @@ Plan transformer_block(const Question& question) {
 // values or, with sequence parallelism, a part of the positions: its weight is then the same on all ranks, and their gradients of it,
 // each of its own positions, are summed (two all-reduces of `features` numbers in backward).
 
-Plan batch_norm(const Question& question) {
-  if (question.inputs.at(0) != Lay::kChannels) return {};
-  const torch::nn::Module* module = question.layer->module.get();
+Plan batch_norm(const LayerQuery& query) {
+  if (query.inputs.at(0) != Placement::kChannels) return {};
+  const torch::nn::Module* module = query.layer->module.get();
   if (dynamic_cast<const torch::nn::BatchNorm2dImpl*>(module) == nullptr && dynamic_cast<const GhostBatchNorm2dImpl*>(module) == nullptr)
-    return whole("its module is no batch norm that is known");
-  if (question.shares_weight) return whole("its weight is another layer's too");
-  Plan plan = divided(Lay::kChannels);
+    return whole("its module is an unknown batch norm");
+  if (query.shares_weight) return whole("its weight is another layer's too");
+  Plan plan = divided(Placement::kChannels);
   for (const auto& parameter : module->named_parameters()) plan.divisions.push_back({parameter.key(), 0});
   for (const auto& buffer : module->named_buffers()) {
     if (buffer.value().dim() == 1) plan.divisions.push_back({buffer.key(), 0});  // not the counter of batches
@@ -305,28 +316,28 @@ Plan batch_norm(const Question& question) {
   return plan;  // the module works on as many channels as its parameters have
 }
 
-Plan group_norm(const Question& question) {
-  const auto norm = std::dynamic_pointer_cast<torch::nn::GroupNormImpl>(question.layer->module);
-  if (!norm) return whole("its module is no torch::nn::GroupNorm");
-  if (question.shares_weight) return whole("its weight is another layer's too");
+Plan group_norm(const LayerQuery& query) {
+  const auto norm = std::dynamic_pointer_cast<torch::nn::GroupNormImpl>(query.layer->module);
+  if (!norm) return whole("its module is not a torch::nn::GroupNorm");
+  if (query.shares_weight) return whole("its weight is another layer's too");
   const int64_t num_groups = norm->options.num_groups();
-  if (!question.divides(num_groups)) return whole(concat("its ", num_groups, " groups do not divide by ", question.num_ranks, " ranks"));
-  if (question.inputs.at(0) != Lay::kChannels) return {};
-  Plan plan = divided(Lay::kChannels);
+  if (!query.divides(num_groups)) return whole(concat("its ", num_groups, " groups do not divide by ", query.num_ranks, " ranks"));
+  if (query.inputs.at(0) != Placement::kChannels) return {};
+  Plan plan = divided(Placement::kChannels);
   for (const auto& parameter : norm->named_parameters()) plan.divisions.push_back({parameter.key(), 0});
-  plan.apply = set_function(question.index, [norm, my_groups = num_groups / question.num_ranks](const LayerGraph::Inputs& in) {
+  plan.apply = set_function(query.index, [norm, my_groups = num_groups / query.num_ranks](const LayerGraph::Inputs& in) {
     return at::group_norm(in[0], my_groups, norm->weight, norm->bias, norm->options.eps());
   });
   return plan;
 }
 
-Plan layer_norm(const Question& question) {
-  if (question.inputs.at(0) != Lay::kPositions) return {};
-  const auto norm = std::dynamic_pointer_cast<torch::nn::LayerNormImpl>(question.layer->module);
-  if (!norm) return whole("its module is no torch::nn::LayerNorm");
+Plan layer_norm(const LayerQuery& query) {
+  if (query.inputs.at(0) != Placement::kPositions) return {};
+  const auto norm = std::dynamic_pointer_cast<torch::nn::LayerNormImpl>(query.layer->module);
+  if (!norm) return whole("its module is not a torch::nn::LayerNorm");
   if (norm->options.normalized_shape().size() != 1) return whole("it normalises over positions");
-  Plan plan = divided(Lay::kPositions);
-  plan.apply = set_function(question.index, [norm, group = question.group](const LayerGraph::Inputs& in) {
+  Plan plan = divided(Placement::kPositions);
+  plan.apply = set_function(query.index, [norm, group = query.group](const LayerGraph::Inputs& in) {
     const auto of_all_ranks = [&](const at::Tensor& parameter) {
       return parameter.defined() ? copy_to_ranks(parameter, group) : parameter;
     };
@@ -336,46 +347,45 @@ Plan layer_norm(const Question& question) {
   return plan;
 }
 
-// Layers without parameters. What works on each element by itself takes any part; what works within a channel, a part of the channels.
-// None of them exchanges anything.
+// Layers without parameters. Element-wise ones take any block; those that work within a channel take a block of the channels. None
+// exchanges anything.
 //
-// Dropout on a part: one process draws the factors of all elements of the whole tensor, so each rank draws them all and keeps its own.
+// Dropout on a block: one process draws the factors of all elements, so each rank draws them all and keeps its own. Cost: draws and memory
+// of the whole tensor on every rank; gathering the tensor would cost that and an exchange.
 // Cost: the whole tensor's draws and memory for them, on every rank; the alternative, gathering the tensor, costs that and an exchange.
 
-Plan pointwise(const Question& question) {
-  const auto& module = question.layer->module;
-  if (module && !module->parameters().empty()) return whole("it has parameters, which its kind has not");
-  const Lay input = question.inputs.at(0);
-  return input == Lay::kWhole ? Plan{} : divided(input);
+Plan pointwise(const LayerQuery& query) {
+  const auto& module = query.layer->module;
+  if (module && !module->parameters().empty()) return whole("it has parameters, unlike layers of its kind");
+  const Placement input = query.inputs.at(0);
+  return input == Placement::kWhole ? Plan{} : divided(input);
 }
 
-Plan per_channel(const Question& question) { return question.inputs.at(0) == Lay::kChannels ? divided(Lay::kChannels) : Plan{}; }
+Plan per_channel(const LayerQuery& query) { return query.inputs.at(0) == Placement::kChannels ? divided(Placement::kChannels) : Plan{}; }
 
 /// {samples, channels / ranks, h, w} -> {samples, channels h w / ranks}: channels are the slowest, so parts stay parts.
-Plan flatten(const Question& question) {
-  const auto* module = dynamic_cast<const torch::nn::FlattenImpl*>(question.layer->module.get());
+Plan flatten(const LayerQuery& query) {
+  const auto* module = dynamic_cast<const torch::nn::FlattenImpl*>(query.layer->module.get());
   const bool keeps_samples = module == nullptr || (module->options.start_dim() == 1 && module->options.end_dim() == -1);
-  return question.inputs.at(0) == Lay::kChannels && keeps_samples ? divided(Lay::kFeatures) : Plan{};
+  return query.inputs.at(0) == Placement::kChannels && keeps_samples ? divided(Placement::kFeatures) : Plan{};
 }
 
 /// {samples, channels / ranks, h, w} -> {samples, channels / ranks}
-Plan global_mean(const Question& question) { return question.inputs.at(0) == Lay::kChannels ? divided(Lay::kFeatures) : Plan{}; }
+Plan global_mean(const LayerQuery& query) { return query.inputs.at(0) == Placement::kChannels ? divided(Placement::kFeatures) : Plan{}; }
 
-Plan add(const Question& question) {
-  for (const Lay lay : question.inputs) {
-    if (lay != question.inputs.front()) return {};
+Plan add(const LayerQuery& query) {
+  for (const Placement placement : query.inputs) {
+    if (placement != query.inputs.front()) return {};
   }
-  return question.inputs.front() == Lay::kWhole ? Plan{} : divided(question.inputs.front());
+  return query.inputs.front() == Placement::kWhole ? Plan{} : divided(query.inputs.front());
 }
 
-namespace {
-
-/// `module`'s factors for the whole tensor, this rank's part, times the part.
+/// Multiplies by this rank's block of `module`'s factors for the whole tensor.
 template <typename Module>
-Plan divided_dropout(const Question& question, const std::shared_ptr<Module>& module) {
-  const Lay lay = question.inputs.at(0);
-  Plan plan = divided(lay);
-  plan.apply = set_function(question.index, [module, dim = divided_dim(lay), group = question.group](const LayerGraph::Inputs& in) {
+Plan divided_dropout(const LayerQuery& query, const std::shared_ptr<Module>& module) {
+  const Placement placement = query.inputs.at(0);
+  Plan plan = divided(placement);
+  plan.apply = set_function(query.index, [module, dim = divided_dim(placement), group = query.group](const LayerGraph::Inputs& in) {
     if (!module->is_training()) return module->forward(in[0]);
     std::vector<int64_t> shape = in[0].sizes().vec();
     shape[static_cast<size_t>(dim < 0 ? dim + in[0].dim() : dim)] *= group.size();
@@ -385,13 +395,48 @@ Plan divided_dropout(const Question& question, const std::shared_ptr<Module>& mo
   return plan;
 }
 
+Plan dropout(const LayerQuery& query) {
+  if (query.inputs.at(0) == Placement::kWhole) return {};
+  if (auto ours = std::dynamic_pointer_cast<DropoutImpl>(query.layer->module)) return divided_dropout(query, ours);
+  if (auto torchs = std::dynamic_pointer_cast<torch::nn::DropoutImpl>(query.layer->module)) return divided_dropout(query, torchs);
+  return whole("its module is an unknown dropout");
+}
+
 }  // namespace
 
-Plan dropout(const Question& question) {
-  if (question.inputs.at(0) == Lay::kWhole) return {};
-  if (auto ours = std::dynamic_pointer_cast<DropoutImpl>(question.layer->module)) return divided_dropout(question, ours);
-  if (auto torchs = std::dynamic_pointer_cast<torch::nn::DropoutImpl>(question.layer->module)) return divided_dropout(question, torchs);
-  return whole("its module is no dropout that is known");
+Rule rule_of(const std::string& kind) {
+  static const std::map<std::string, Rule> table = {
+      {"linear", linear},
+      {"conv2d", convolution},
+      {"embedding", embedding},
+      {"transformerblock", transformer_block},
+      {"batchnorm2d", batch_norm},
+      {"ghostbatchnorm2d", batch_norm},
+      {"groupnorm", group_norm},
+      {"layernorm", layer_norm},
+      {"relu", pointwise},
+      {"relu6", pointwise},
+      {"leakyrelu", pointwise},
+      {"elu", pointwise},
+      {"gelu", pointwise},
+      {"silu", pointwise},
+      {"mish", pointwise},
+      {"softplus", pointwise},
+      {"sigmoid", pointwise},
+      {"tanh", pointwise},
+      {"hardtanh", pointwise},
+      {"identity", pointwise},
+      {"maxpool2d", per_channel},
+      {"avgpool2d", per_channel},
+      {"adaptivemaxpool2d", per_channel},
+      {"adaptiveavgpool2d", per_channel},
+      {"flatten", flatten},
+      {"mean", global_mean},
+      {"add", add},
+      {"dropout", dropout},
+  };
+  const auto found = table.find(kind);
+  return found == table.end() ? nullptr : found->second;
 }
 
 }  // namespace cohort::shard_rules

@@ -1,5 +1,5 @@
 #pragma once
-// The table of tensor parallelism: what can become of a layer, by kind. Used by shard_graph.cpp alone.
+// The rules of tensor parallelism by kind of layer. Used by shard_graph.cpp only.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,71 +15,51 @@
 
 namespace cohort::shard_rules {
 
-/// How a value between two layers lies on the ranks. Whole: the same bits on all, and so is its gradient. Else each rank has its equal part
-/// of one dimension, in rank order, and the gradient of that part.
-enum class Lay { kWhole, kChannels, kFeatures, kPositions };
+/// How a value between two layers is distributed. Whole: bitwise equal on all ranks, and so is its gradient. Else each rank has an equal
+/// block of one dimension, in rank order, and the gradient of that block.
+enum class Placement { kWhole, kChannels, kFeatures, kPositions };
 
-/// The dimension that is divided: 1 of {samples, channels, ...}, the last of {samples, ..., features}, 1 of {samples, positions, ...}.
-int64_t divided_dim(Lay lay);
+/// The divided dimension: 1 of {samples, channels, ...}, the last of {samples, ..., features}, 1 of {samples, positions, ...}.
+int64_t divided_dim(Placement placement);
 
-/// Equal parts of dimension `dim` of one of a layer's parameters or buffers ("weight", "token.weight").
+/// Divides dimension `dim` of one of a layer's parameters or buffers ("weight", "token.weight") equally.
 struct Division {
   std::string name;
   int dim;
 };
 
-/// What a rule knows of a layer.
-struct Question {
+/// The input of a rule.
+struct LayerQuery {
   size_t index = 0;
   const LayerGraph::Layer* layer = nullptr;
-  std::vector<Lay> inputs;
-  bool is_last = false;           ///< Its output is the model's.
-  bool shares_weight = false;     ///< One of its parameters is another layer's too.
-  bool divide_positions = false;  ///< Sequence parallelism was asked for, and the positions divide.
+  std::vector<Placement> inputs;
+  bool is_last = false;           ///< Its output is the model's output.
+  bool shares_weight = false;     ///< One of its parameters is shared with another layer.
+  bool divide_positions = false;  ///< Sequence parallelism is on.
   int num_ranks = 1;
-  Group group;  ///< For `apply`; of one rank where nothing is applied.
+  Group group;  ///< For `apply`; one rank where nothing is applied.
 
   bool divides(int64_t size) const { return size % num_ranks == 0; }
 };
 
-/// What becomes of a layer. As it is made: it stays as it is and works on whole inputs.
+/// The division of a layer. By default it stays whole and takes whole inputs.
 struct Plan {
   std::string placement = "whole", reason;
-  bool needs_whole_inputs = true;  ///< Those that are divided must be gathered first.
-  Lay output = Lay::kWhole;
-  bool output_may_stay_divided = false;  ///< As the model's output: these are divided logits.
-  std::vector<Division> divisions;       ///< Of its parameters and buffers.
-  /// Replaces function (and module) once the parameters are divided; empty: they stay. Adds to `shards` what `divisions` do not say.
+  bool needs_whole_inputs = true;  ///< Divided ones must be gathered first.
+  Placement output = Placement::kWhole;
+  bool output_may_stay_divided = false;  ///< As the model's output (divided logits).
+  std::vector<Division> divisions;       ///< Divided parameters and buffers.
+  /// Replaces function (and module) once the parameters are divided; empty: they stay. Adds to `shards` what `divisions` do not cover.
   std::function<void(LayerGraph&, std::map<std::string, ParameterShard>& shards)> apply;
 };
 
 /// A plan that leaves the layer whole and says why.
 Plan whole(const std::string& reason);
-/// A plan for a layer that works on each rank's part and hands on the same part.
-Plan divided(Lay lay);
-/// The plan's `apply` for a layer that keeps its module.
-std::function<void(LayerGraph&, std::map<std::string, ParameterShard>&)> set_function(size_t index, LayerGraph::Function function);
-
-using Rule = Plan (*)(const Question&);
+using Rule = Plan (*)(const LayerQuery&);
 /// By LayerGraph::Layer::kind; null where there is no rule.
 Rule rule_of(const std::string& kind);
 
-/// The positions that an embedding gives a fixed number of, or 0 where the layer is no such embedding.
+/// The number of positions of an embedding with a fixed number of them, else 0.
 int64_t num_positions(const LayerGraph::Layer& layer);
-
-// In shard_rules.cpp, family by family.
-Plan linear(const Question& question);
-Plan convolution(const Question& question);
-Plan pointwise(const Question& question);    ///< relu, gelu, ...: any part.
-Plan per_channel(const Question& question);  ///< Pools: a part of the channels.
-Plan flatten(const Question& question);
-Plan global_mean(const Question& question);
-Plan add(const Question& question);
-Plan dropout(const Question& question);
-Plan batch_norm(const Question& question);
-Plan group_norm(const Question& question);
-Plan layer_norm(const Question& question);
-Plan embedding(const Question& question);
-Plan transformer_block(const Question& question);
 
 }  // namespace cohort::shard_rules

@@ -28,7 +28,6 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/stack.h>
 
-#include <utility>
 #include <vector>
 
 #include "cohort/base/fail.h"
@@ -39,7 +38,7 @@
 namespace cohort {
 namespace {
 
-/// A layer's two parameters; what is done with them stands in forward.
+/// A layer's two parameters, used by forward.
 class Weights : public torch::nn::Module {
  public:
   explicit Weights(const std::string& kind) : torch::nn::Module(kind) {}
@@ -49,14 +48,7 @@ class Weights : public torch::nn::Module {
   at::Tensor weight, bias;
 };
 
-/// A copy of the part of `whole` that `shard` names.
-at::Tensor part_of(const at::Tensor& whole, const ParameterShard& shard) {
-  std::vector<at::Tensor> slices;
-  for (const SliceRange& range : shard.ranges) slices.push_back(whole.detach().narrow(shard.dim, range.whole, range.count));
-  return at::cat(slices, shard.dim);
-}
-
-/// In the type in which a linear layer will take it, so that an exchange in front of the layer moves no more than it must.
+/// Casts to the type that a linear layer will use, which reduces the bytes of an exchange before it.
 at::Tensor in_activation_type(const at::Tensor& input) {
   const c10::DeviceType device = input.device().type();
   if (!at::autocast::is_autocast_enabled(device) || input.scalar_type() == at::kDouble) return input;
@@ -68,11 +60,11 @@ at::Tensor in_activation_type(const at::Tensor& input) {
 struct ShardedTransformerBlock::State {
   Group group;
   bool sequence_parallel;
-  BlockOptions options;  ///< Of the whole block.
+  BlockOptions options;  ///< Of the undivided block.
   double epsilon1, epsilon2;
   std::shared_ptr<Weights> norm1, norm2, qkv, out, up, down;
 
-  /// What each rank has whole, as forward uses it: with gradients that are whole too.
+  /// Replicated parameters as forward uses them: with complete gradients.
   struct WholeVectors {
     at::Tensor norm1_weight, norm1_bias, norm2_weight, norm2_bias, out_bias, down_bias;
   };
@@ -100,7 +92,7 @@ struct ShardedTransformerBlock::State {
     return sum + bias.to(sum.scalar_type());
   }
 
-  /// The block's dropout 0 or 1.
+  /// The block's dropout number 0 or 1.
   at::Tensor dropout(const at::Tensor& x, int64_t number, bool is_training) const {
     if (options.dropout == 0.0 || !is_training) return x;
     const StepContext* context = current_step_context();
@@ -117,6 +109,12 @@ struct ShardedTransformerBlock::State {
     return x * factors.to(x.options());
   }
 };
+
+at::Tensor shard_values(const at::Tensor& whole, const ParameterShard& shard) {
+  std::vector<at::Tensor> ranges;
+  for (const SliceRange& range : shard.ranges) ranges.push_back(whole.detach().narrow(shard.dim, range.whole, range.count));
+  return at::cat(ranges, shard.dim).contiguous();
+}
 
 std::string why_not_divided(const TransformerBlockImpl& block, int num_ranks) {
   const int64_t heads = block.options().heads, ff = block.options().ff;
@@ -153,7 +151,7 @@ ShardedTransformerBlock::ShardedTransformerBlock(const TransformerBlockImpl& who
       }
       const ParameterShard shard =
           even_shard(value.sizes().vec(), division.dim, group.size(), group.rank(), full_name, division.num_blocks, division.unit);
-      layer->set(item.key(), part_of(value, shard), value.requires_grad());
+      layer->set(item.key(), shard_values(value, shard), value.requires_grad());
       if (group.size() > 1) shards[full_name] = shard;
     }
     return register_module(name, layer);

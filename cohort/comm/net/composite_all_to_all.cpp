@@ -1,20 +1,16 @@
 // The all-to-all of CompositeTransport.
 //
-// Steps: 1. inside each host every rank gives the others their pieces, and the leader all that leaves the host, ordered by host and rank;
-// 2. leaders swap: one message for each sending rank and receiving host; 3. inside each host the leader deals out what has come.
+// Steps: 1. inside each host every rank sends the others their messages, and the leader all that leaves the host, ordered by host and rank;
+// 2. leaders exchange one message for each sending rank and receiving host; 3. inside each host the leader distributes what has arrived.
 //
 // Cost: every byte that changes hosts crosses the network once, and the memory of both hosts twice.
-
-#include <memory>
 
 #include "cohort/comm/net/composite_transport.h"
 
 namespace cohort {
 namespace {
 
-std::unique_ptr<std::byte[]> scratch(size_t bytes) { return std::make_unique_for_overwrite<std::byte[]>(bytes); }
-
-/// Sizes in bytes of what is sent between ranks and hosts.
+/// Message sizes in bytes between ranks and hosts.
 class Sizes {
  public:
   Sizes(const HostMap& hosts, const CountMatrix& counts, size_t element_bytes)
@@ -44,13 +40,7 @@ class Sizes {
   size_t element_bytes_;
 };
 
-size_t sum_of(const std::vector<size_t>& values) {
-  size_t sum = 0;
-  for (const size_t value : values) sum += value;
-  return sum;
-}
-
-/// Writes one piece after the other.
+/// Appends messages to a buffer.
 struct Packer {
   std::byte* next;
   void add(const std::byte* piece, size_t bytes) {
@@ -61,7 +51,7 @@ struct Packer {
 
 }  // namespace
 
-// One protocol from end to end.  NOLINTNEXTLINE(readability-function-size)
+// NOLINTNEXTLINE(readability-function-size)
 void CompositeTransport::all_to_all(const Call& call, const CountMatrix& counts) {
   const Sizes sizes(hosts_, counts, c10::elementSize(call.type));
   const std::vector<int>& here = hosts_.ranks_of(host_);
@@ -86,7 +76,7 @@ void CompositeTransport::all_to_all(const Call& call, const CountMatrix& counts)
   }
   swap_inside(packed.get(), sends, received.get(), receives);
 
-  // 2. Between leaders. `arrived` holds, by sending host and rank, the pieces for the ranks of this host.
+  // 2. Between leaders. `arrived` holds, by sending host and rank, the messages for the ranks of this host.
   size_t arrived_bytes = 0;
   for (const int other : here) arrived_bytes += sizes.coming(other);
   const auto arrived = scratch(is_leader() ? arrived_bytes : 0);
@@ -113,7 +103,7 @@ void CompositeTransport::all_to_all(const Call& call, const CountMatrix& counts)
     parts_.between->exchange(outgoing, incoming);
   });
 
-  // 3. The leader deals out: to each rank its pieces by sending host and rank.
+  // 3. The leader distributes: to each rank its messages by sending host and rank.
   const auto dealt = scratch(is_leader() ? arrived_bytes : 0), mine = scratch(sizes.coming(rank()));
   std::vector<size_t> deals(here.size()), from_leader(here.size());
   from_leader[0] = sizes.coming(rank());
@@ -135,7 +125,7 @@ void CompositeTransport::all_to_all(const Call& call, const CountMatrix& counts)
   }
   swap_inside(dealt.get(), deals, mine.get(), from_leader);
 
-  // What came from each rank, in rank order.
+  // Assemble the output in rank order.
   std::vector<const std::byte*> piece_from(static_cast<size_t>(size()));
   next = received.get();
   for (size_t place = 0; place < here.size(); next += receives[place], ++place) piece_from[static_cast<size_t>(here[place])] = next;

@@ -13,7 +13,7 @@
 namespace cohort {
 namespace {
 
-/// The network of a rank that has nobody to talk to: NetworkTransport sends nothing then.
+/// The transport of a group of one rank, in which NetworkTransport sends nothing.
 class AloneTransport final : public NetworkTransport {
  public:
   AloneTransport() : NetworkTransport(0, 1, "a host of one rank") {}
@@ -28,14 +28,12 @@ class AloneTransport final : public NetworkTransport {
   [[noreturn]] static void refuse(int peer) { fail(ErrorCode::kBadInput, "there is no rank ", peer, " on a host of one rank"); }
 };
 
-std::unique_ptr<std::byte[]> scratch(size_t bytes) { return std::make_unique_for_overwrite<std::byte[]>(bytes); }
-
-/// How a step over the network went; "" is well.
+/// Outcome of a network step; "" on success.
 struct Outcome {
   char text[512] = {};
 };
 
-/// `text` of a host's own transport, whose ranks are places: "rank 1 has ended" with the group's numbers.
+/// Replaces rank numbers within a host by the group's in an error text.
 std::string renumbered(const std::string& text, const std::vector<int>& ranks) {
   constexpr std::string_view kWord = "rank ";
   std::string result;
@@ -51,7 +49,7 @@ std::string renumbered(const std::string& text, const std::vector<int>& ranks) {
   return result.append(text, done);
 }
 
-/// Runs `body`; errors name the group's ranks instead of places.
+/// Runs `body` with errors that name the group's ranks.
 template <typename Body>
 auto with_ranks(const std::vector<int>& ranks, Body body) {
   try {
@@ -63,7 +61,7 @@ auto with_ranks(const std::vector<int>& ranks, Body body) {
   }
 }
 
-/// A message between two ranks of a host.
+/// A message within a host.
 class InsideMessage : public Message {
  public:
   InsideMessage(std::shared_ptr<Message> message, std::vector<int> ranks) : message_(std::move(message)), ranks_(std::move(ranks)) {}
@@ -80,7 +78,7 @@ class InsideMessage : public Message {
   std::vector<int> ranks_;
 };
 
-/// data *= factor, for averages.
+/// data *= factor.
 void scale(void* data, size_t count, at::ScalarType type, double factor) {
   at::from_blob(data, {static_cast<int64_t>(count)}, at::TensorOptions(type)).mul_(factor);
 }
@@ -112,7 +110,6 @@ CompositeTransport::CompositeTransport(int rank, HostMap hosts, Parts parts, std
   parts_.between->set_peer_names(std::move(names));
 }
 
-// --- Inside the host ---------------------------------------------------------------------------------------------------------------------
 
 void CompositeTransport::run_inside(Call call) {
   call.sequence = ++inside_sequence_;
@@ -132,7 +129,7 @@ Call CompositeTransport::inside_call(Op op, size_t bytes, const void* input, voi
   return call;
 }
 
-/// The leader's `output` gets what between_hosts() combines: the reduction of this host's inputs of `count` elements.
+/// The leader's `output` gets the reduction of this host's inputs, in the form that between_hosts() combines.
 void CompositeTransport::reduce_inside(const Call& call, size_t count, void* output) {
   Call inside = inside_call(Op::kReduce, count, call.input, output);
   inside.type = call.type;
@@ -143,8 +140,8 @@ void CompositeTransport::reduce_inside(const Call& call, size_t count, void* out
   if (is_leader() && call.reduction == Reduction::kAverage && !hosts_.even()) scale(output, count, call.type, share);
 }
 
-/// An average never holds a sum that could overflow: it is the average of the hosts' averages or, where hosts differ in their number of
-/// ranks, the sum of the hosts' shares of it.
+/// Averages avoid sums that could overflow: the average of the hosts' averages or, where hosts differ in their number of ranks, the sum of
+/// their shares of it.
 Reduction CompositeTransport::between_hosts(Reduction reduction) const {
   return reduction == Reduction::kAverage && !hosts_.even() ? Reduction::kSum : reduction;
 }
@@ -156,7 +153,7 @@ void CompositeTransport::swap_inside(const void* input, std::vector<size_t> send
   run_inside(call);
 }
 
-/// Copies `data` from one rank of this host into another's; all ranks of the host call it.
+/// Copies `data` between two ranks of this host. Collective within the host.
 void CompositeTransport::move_inside(int from_rank, int to_rank, void* data, size_t bytes) {
   if (from_rank == to_rank) return;
   std::vector<size_t> sends(num_inside()), receives(num_inside());
@@ -165,7 +162,6 @@ void CompositeTransport::move_inside(int from_rank, int to_rank, void* data, siz
   swap_inside(rank() == from_rank ? data : nullptr, sends, rank() == to_rank ? data : nullptr, receives);
 }
 
-// --- Between hosts -----------------------------------------------------------------------------------------------------------------------
 
 void CompositeTransport::on_leaders(const std::function<void()>& step) {
   Outcome outcome;
@@ -193,7 +189,6 @@ void CompositeTransport::swap_blocks(std::byte* all, size_t bytes) {
   parts_.between->exchange(outgoing, incoming);
 }
 
-// --- Operations --------------------------------------------------------------------------------------------------------------------------
 
 void CompositeTransport::finish(Call& call) {
   check_call(call, size());
@@ -210,7 +205,7 @@ void CompositeTransport::finish(Call& call) {
     case Op::kReduceScatter:
       return reduce_scatter(call);
     case Op::kAllGather:
-      return all_gather(call.output, call.input, piece_bytes(call));
+      return all_gather(call.output, call.input, rank_bytes(call));
     case Op::kBroadcast:
       return broadcast(call);
     case Op::kGather:
@@ -248,14 +243,14 @@ void CompositeTransport::all_reduce(const Call& call) {
     between.input = call.output;
     parts_.between->run(between);
   });
-  run_inside(inside_call(Op::kBroadcast, piece_bytes(call), call.output, call.output));
+  run_inside(inside_call(Op::kBroadcast, rank_bytes(call), call.output, call.output));
 }
 
 void CompositeTransport::reduce(const Call& call) {
   check_reduction(call.reduction, call.type);
-  const size_t bytes = piece_bytes(call);
+  const size_t bytes = rank_bytes(call);
   const int root_host = hosts_.host_of(call.root);
-  const auto own = scratch(rank() == call.root || !is_leader() ? 0 : bytes);  // The output of others than the root is not ours to write.
+  const auto own = scratch(rank() == call.root || !is_leader() ? 0 : bytes);  // Only the root's output may be written.
   void* data = rank() == call.root ? call.output : own.get();
   if (rank() == call.root && !is_leader()) data = nullptr;
   reduce_inside(call, call.count, data);
@@ -271,7 +266,7 @@ void CompositeTransport::reduce(const Call& call) {
 
 void CompositeTransport::reduce_scatter(const Call& call) {
   check_reduction(call.reduction, call.type);
-  const size_t bytes = piece_bytes(call), block_bytes = num_inside() * bytes;
+  const size_t bytes = rank_bytes(call), block_bytes = num_inside() * bytes;
   const auto sum = scratch(is_leader() ? bytes * static_cast<size_t>(size()) : 0);
   const auto blocks = scratch(is_leader() ? block_bytes * static_cast<size_t>(hosts_.num_hosts()) : 0);
   reduce_inside(call, call.count * static_cast<size_t>(size()), sum.get());
@@ -300,7 +295,7 @@ void CompositeTransport::reduce_scatter(const Call& call) {
 }
 
 void CompositeTransport::broadcast(const Call& call) {
-  const size_t bytes = piece_bytes(call);
+  const size_t bytes = rank_bytes(call);
   const int root_host = hosts_.host_of(call.root);
   if (host_ == root_host) run_inside(inside_call(Op::kBroadcast, bytes, call.input, call.output, hosts_.place_of(call.root)));
   on_leaders([&] {
@@ -313,7 +308,7 @@ void CompositeTransport::broadcast(const Call& call) {
 }
 
 void CompositeTransport::gather(const Call& call) {
-  const size_t bytes = piece_bytes(call), all_bytes = bytes * static_cast<size_t>(size());
+  const size_t bytes = rank_bytes(call), all_bytes = bytes * static_cast<size_t>(size());
   const int root_host = hosts_.host_of(call.root);
   const auto block = scratch(is_leader() ? num_inside() * bytes : 0);
   const bool is_root_leader = is_leader() && host_ == root_host;
@@ -340,11 +335,11 @@ void CompositeTransport::gather(const Call& call) {
 }
 
 void CompositeTransport::scatter(const Call& call) {
-  const size_t bytes = piece_bytes(call), all_bytes = bytes * static_cast<size_t>(size());
+  const size_t bytes = rank_bytes(call), all_bytes = bytes * static_cast<size_t>(size());
   const int root_host = hosts_.host_of(call.root);
   const bool is_root_leader = is_leader() && host_ == root_host;
   const auto own = scratch(is_root_leader && rank() != call.root ? all_bytes : 0);
-  void* all = rank() == call.root ? const_cast<void*>(call.input) : own.get();  // The root's is only read.
+  void* all = rank() == call.root ? const_cast<void*>(call.input) : own.get();  // Only read.
   if (host_ == root_host) move_inside(call.root, hosts_.leader_of(host_), all, all_bytes);
   const auto block = scratch(is_leader() ? num_inside() * bytes : 0);
   on_leaders([&] {
@@ -364,28 +359,27 @@ void CompositeTransport::scatter(const Call& call) {
   run_inside(inside_call(Op::kScatter, bytes, block.get(), call.output));
 }
 
-// --- Messages ----------------------------------------------------------------------------------------------------------------------------
 
-bool CompositeTransport::is_near(int peer) const {
+bool CompositeTransport::is_on_this_host(int peer) const {
   if (peer < 0 || peer >= size() || peer == rank())
     fail(ErrorCode::kBadInput, "point-to-point message between rank ", rank(), " and ",
          peer == -1 ? std::string("any rank") : concat("rank ", peer), " in ", group_, " of ", size(), " ranks over ", name_,
-         ": name another rank of the group", peer == -1 ? "; what it sends may come by shared memory or by the network" : "");
+         ": name another rank of the group", peer == -1 ? "; it may send over shared memory or the network" : "");
   const bool near = hosts_.host_of(peer) == host_;
   if (!near && !parts_.all)
-    fail(ErrorCode::kBadInput, "this group has no way for messages between ranks ", rank(), " and ", peer, ": they are on two hosts");
+    fail(ErrorCode::kBadInput, "this group has no transport for messages between ranks ", rank(), " and ", peer, ": they are on two hosts");
   return near;
 }
 
 std::shared_ptr<Message> CompositeTransport::send(const void* data, size_t bytes, int peer, int tag) {
-  if (!is_near(peer)) return parts_.all->send(data, bytes, peer, tag);
+  if (!is_on_this_host(peer)) return parts_.all->send(data, bytes, peer, tag);
   const std::vector<int>& here = hosts_.ranks_of(host_);
   return with_ranks(here,
                     [&] { return std::make_shared<InsideMessage>(parts_.inside->send(data, bytes, hosts_.place_of(peer), tag), here); });
 }
 
 std::shared_ptr<Message> CompositeTransport::receive(void* data, size_t bytes, int peer, int tag) {
-  if (!is_near(peer)) return parts_.all->receive(data, bytes, peer, tag);
+  if (!is_on_this_host(peer)) return parts_.all->receive(data, bytes, peer, tag);
   const std::vector<int>& here = hosts_.ranks_of(host_);
   return with_ranks(here,
                     [&] { return std::make_shared<InsideMessage>(parts_.inside->receive(data, bytes, hosts_.place_of(peer), tag), here); });

@@ -23,7 +23,7 @@ namespace {
 
 using Hosts = std::vector<int>;
 
-/// Rank's end of a composite of made-up hosts: threads that share an arena a host, or talk over Gloo inside it as well.
+/// Rank's end of a composite of simulated hosts: threads that share an arena a host, or talk over Gloo inside it as well.
 std::unique_ptr<CompositeTransport> connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, const HostMap& hosts,
                                             double timeout_seconds, bool share_memory) {
   const auto part = [&](const std::string& name, int part_rank, int part_size, double seconds) {
@@ -179,8 +179,8 @@ TEST_CASE("a lost host is named on every rank that is left") {
   CHECK(texts[1] == texts[0]);
 }
 
-TEST_CASE("errors inside a host name the ranks of the group, not their places in the host") {
-  // Ranks 1 and 3 are the places 0 and 1 of their host.
+TEST_CASE("errors inside a host name the ranks of the group, not their positions in the host") {
+  // Ranks 1 and 3 have index 0 and 1 on their host.
   const auto texts = run_on(
       {0, 1, 0, 1},
       [](CompositeTransport& transport) {
@@ -206,7 +206,7 @@ TEST_CASE("errors inside a host name the ranks of the group, not their places in
   });
 }
 
-TEST_CASE("parts that do not fit, and messages without a way, are refused") {
+TEST_CASE("groups of a host that do not fit, and messages where none can be sent, are refused") {
   CHECK_THROWS_AS(CompositeTransport(0, HostMap({0, 0}), {}), Error);
   CHECK_THROWS_AS(CompositeTransport(0, HostMap({0, 1}), {}), Error);
   CompositeTransport alone(0, HostMap({0}), {});

@@ -63,12 +63,17 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> connect(c10::intrusive_ptr<c10d::Stor
   return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size, std::move(options));
 }
 
-/// A world of one rank runs each collective that Cohort uses: enough to cross every virtual table and structure that the declarations
+std::string mismatch_with(const std::string& workaround) {
+  return concat("the Gloo inside LibTorch " TORCH_VERSION
+                " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild Cohort against this LibTorch, or "
+                "report the two versions; until then ",
+                workaround);
+}
+
+/// Runs each collective that Cohort uses in a world of one rank, which crosses every virtual table and structure that the declarations
 /// describe.
 void self_test() {
-  const std::string line = name_settings("the Gloo inside LibTorch " TORCH_VERSION
-                                         " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild "
-                                         "Cohort against this LibTorch, or report the two versions; until then train with --workers 1");
+  const std::string line = mismatch_with(name_settings("train with --workers 1"));
   const CrashGuard guard(line.c_str());
   auto group = connect(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 10);
   std::vector<at::Tensor> tensors{at::full({8}, 3.0f, at::kFloat)};
@@ -102,28 +107,27 @@ constexpr uint64_t kCollectiveKind = 0xc0, kUserKind = 0xc1, kWatchKind = 0xc2;
 constexpr int kTagBits = 20, kSizeBits = 36;
 constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365);
 
-/// c10d keeps Gloo's connections to itself and its heirs.
+/// Access to a protected member of c10d.
 struct Connections : c10d::ProcessGroupGloo {
   static gloo::Context& of(c10d::ProcessGroupGloo& group) { return *(group.*(&Connections::contexts_)).front(); }
 };
 
-/// Gloo's text without its source file and its guesses: "[.../pair.cc:537] Connection closed. This is typically caused by ...".
+/// Gloo's text without source file and guesses: "[.../pair.cc:537] Connection closed. This is typically caused by ...".
 std::string brief(std::string_view what) {
   const std::string text = without_advice(what);
   const size_t place = text[0] == '[' ? text.find("] ") : std::string::npos;
   return place == std::string::npos ? text : text.substr(place + 2);
 }
 
-/// Says whether the connection to a peer has failed. Gloo forgets a message whose first bytes it could not write: who waits for it waits
-/// until the time-out, though the connection is closed. A receive that was posted when all was well, and that nothing answers, is told of
-/// it in any case.
+/// Reports whether the connection to a peer has failed. Gloo loses a message if the connection fails while it writes the first bytes: the
+/// wait for it would last until the time-out. A receive posted before, which nothing answers, always gets the failure.
 class ConnectionWatch {
  public:
   /// One small message to `peer`; `nothing` stays valid.
   ConnectionWatch(gloo::Context& context, int peer, std::byte& nothing) : buffer_(context.createUnboundBuffer(&nothing, 1)) {
     buffer_->recv(peer, kWatchKind << (kTagBits + kSizeBits), 0, 1);
   }
-  /// Gloo's text, "" where the connection is well. Of one thread at a time.
+  /// Gloo's text, "" while the connection is open. Called by one thread at a time.
   const std::string& failure() {
     if (!failure_.empty()) return failure_;
     try {
@@ -140,8 +144,8 @@ class ConnectionWatch {
   std::string failure_;
 };
 
-/// Ends waits whose time is up, and those for a peer whose connection has failed that Gloo has forgotten. Gloo's own time-out counts time
-/// in which this process did not run, and then closes all connections.
+/// Aborts waits after the time-out, and those for a peer whose connection has failed (ConnectionWatch). Gloo's own time-out counts time in
+/// which this process did not run, and then closes all connections.
 class WaitLimit {
  public:
   WaitLimit(double seconds, std::map<int, ConnectionWatch> watches)
@@ -157,7 +161,7 @@ class WaitLimit {
   WaitLimit(const WaitLimit&) = delete;
   double seconds() const { return seconds_; }
 
-  /// While one lives, its buffer is waited for.
+  /// Registers a buffer as waited for.
   class Wait {
    public:
     /// `peer` is -1 for any.
@@ -204,7 +208,7 @@ class WaitLimit {
         wait->buffer_.abortWaitRecv();
       }
   }
-  /// Long after Gloo would have told of it: what arrived before the connection was closed has arrived.
+  /// After a delay in which Gloo reports it itself, and in which what had arrived is delivered.
   bool has_failed(Wait& wait) {
     if (wait.peer_ < 0 || watches_.at(wait.peer_).failure().empty()) return false;
     if (!wait.since_failure_) wait.since_failure_.emplace();
@@ -218,7 +222,7 @@ class WaitLimit {
   std::map<int, ConnectionWatch> watches_;  // By peer.
   std::vector<Wait*> waits_;
   bool closing_ = false;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last: uses the others.
 };
 
 class GlooTransport;
@@ -243,7 +247,7 @@ class GlooMessage : public Message {
     }
     ended_ = true;
   }
-  /// Gloo can wait for a message but not ask for it; a thread waits where the caller asks.
+  /// Gloo can wait for a message but not poll it; so a thread waits.
   bool done() override {
     if (ended_) return true;
     if (!polled_.valid()) polled_ = std::async(std::launch::async, [this] { wait_for_gloo(); });
@@ -261,7 +265,7 @@ class GlooMessage : public Message {
   Kind kind_;
   int peer_, tag_;
   bool ended_ = false;
-  std::future<void> polled_;  // Last: it ends before what it uses.
+  std::future<void> polled_;  // Last: ends before what it uses.
 };
 
 class GlooTransport final : public NetworkTransport {
@@ -276,8 +280,8 @@ class GlooTransport final : public NetworkTransport {
   }
 
   const char* name() const override { return "gloo"; }
-  /// LibTorch keeps the type information of its copy of Gloo to itself, so that this object looks like a stranger here.
-  [[gnu::no_sanitize("vptr")]] void hang_up() override { context_.closeConnections(); }
+  /// LibTorch hides the type information of its copy of Gloo, so that vptr checks fail here.
+  [[gnu::no_sanitize("vptr")]] void close_connections() override { context_.closeConnections(); }
   WaitLimit& limit() const { return limit_; }
 
  protected:
@@ -350,14 +354,10 @@ void GlooMessage::wait_for_gloo() {
                                   kind_ == Kind::kSend ? " by " : " from ", peer, " within ", transport_.limit().seconds(), " s"));
 }
 
-/// Two ranks of this process swap a message in all the ways in which Cohort does: a mismatch between Gloo's declarations and its code shows
-/// here.
+/// Two ranks of this process exchange a message in all the ways that Cohort uses.
 void self_test_of_messages() {
-  const std::string line =
-      name_settings("the Gloo inside LibTorch " TORCH_VERSION
-                    " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild "
-                    "Cohort against this LibTorch, or report the two versions; until then train on one host with --backend shm");
-  make_gloo(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 20);  // Its own test comes first: guards do not nest.
+  const std::string line = mismatch_with(name_settings("train on one host with --backend shm"));
+  make_gloo(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 20);  // Its own test must come first: guards do not nest.
   const CrashGuard guard(line.c_str());
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto swap = [&](int rank) {

@@ -16,10 +16,10 @@ namespace {
 constexpr char kAdvice[] =
     "install Open MPI or MPICH (apt-get install openmpi-bin, or mpich) and start with it: mpirun -n 4 cohort train ... --backend mpi";
 
-// Equal in both libraries: mpi.h of Open MPI 4.1 and of MPICH 4.0.
+// The same in mpi.h of Open MPI 4.1 and of MPICH 4.0.
 constexpr int kSuccess = 0, kThreadMultiple = 3;
 
-/// What differs. Open MPI 4.1, mpi.h: handles are addresses of exported objects, MPI_Status begins with MPI_SOURCE.
+/// Open MPI 4.1: handles are addresses of exported objects, MPI_Status begins with MPI_SOURCE.
 struct OpenMpi {
   using Handle = void*;
   static constexpr int kAnySource = -1, kTagUb = 0, kMaxErrorText = 256, kMaxVersionText = 256;
@@ -33,7 +33,7 @@ struct OpenMpi {
       : byte(find("ompi_mpi_byte")), world(find("ompi_mpi_comm_world")), errors_return(find("ompi_mpi_errors_return")) {}
 };
 
-/// MPICH 4.0, mpi.h: handles are numbers, MPI_Status begins with two halves of the count.
+/// MPICH 4.0: handles are numbers, MPI_Status begins with two halves of the count.
 struct Mpich {
   using Handle = int;
   static constexpr int kAnySource = -2, kTagUb = 0x64400001, kMaxErrorText = 512, kMaxVersionText = 8192;
@@ -59,15 +59,15 @@ class LoadedMpi final : public MpiLibrary {
     check(comm_size_(abi_.world, &size_), "MPI_Comm_size");
     int *max_tag = nullptr, found = 0;
     check(get_attr_(abi_.world, Abi::kTagUb, &max_tag, &found), "MPI_Comm_get_attr");
-    max_tag_ = found ? *max_tag : 32767;  // The least that the standard allows.
+    max_tag_ = found ? *max_tag : 32767;  // The standard's minimum.
     char text[Abi::kMaxVersionText] = {};
     int length = 0;
     if (version_text_(text, &length) == kSuccess) version_ = text;
-    version_ = version_.substr(0, version_.find_first_of(",\n"));  // Both go on with build options.
+    version_ = version_.substr(0, version_.find_first_of(",\n"));  // Build options follow.
     std::replace(version_.begin(), version_.end(), '\t', ' ');
   }
 
-  /// Of the one instance, at the end of the process.
+  /// Runs at the end of the process.
   ~LoadedMpi() override {
     int finalized = 0;
     finalized_(&finalized);
@@ -123,10 +123,15 @@ class LoadedMpi final : public MpiLibrary {
     if (!found) fail(ErrorCode::kEnvironment, "the MPI library that was loaded lacks ", name, "; ", kAdvice);
     return found;
   }
-  template <typename Function>
-  void bind(Function*& function, const char* name) {
-    function = reinterpret_cast<Function*>(find(name));
-  }
+  /// A function of the library; takes the type of the pointer that it initialises.
+  struct Symbol {
+    void* address;
+    template <typename Function>
+    operator Function*() const {
+      return reinterpret_cast<Function*>(address);
+    }
+  };
+  Symbol symbol(const char* name) const { return {find(name)}; }
   static MpiLibrary::Handle pack(Mpi handle) {
     MpiLibrary::Handle packed = 0;
     std::memcpy(&packed, &handle, sizeof handle);
@@ -139,7 +144,6 @@ class LoadedMpi final : public MpiLibrary {
   }
 
   void start() {
-    bind_all();
     int begun = 0, level = 0;
     check(initialized_(&begun), "MPI_Initialized");
     if (begun) {
@@ -153,31 +157,6 @@ class LoadedMpi final : public MpiLibrary {
            name_settings(", and Cohort needs MPI_THREAD_MULTIPLE (3): call MPI_Init_thread with it, or use --backend gloo"));
   }
 
-  void bind_all() {
-    bind(initialized_, "MPI_Initialized");
-    bind(init_thread_, "MPI_Init_thread");
-    bind(query_thread_, "MPI_Query_thread");
-    bind(finalized_, "MPI_Finalized");
-    bind(finalize_function_, "MPI_Finalize");
-    bind(comm_rank_, "MPI_Comm_rank");
-    bind(comm_size_, "MPI_Comm_size");
-    bind(comm_group_, "MPI_Comm_group");
-    bind(group_incl_, "MPI_Group_incl");
-    bind(group_free_, "MPI_Group_free");
-    bind(create_group_, "MPI_Comm_create_group");
-    bind(comm_free_, "MPI_Comm_free");
-    bind(set_errhandler_, "MPI_Comm_set_errhandler");
-    bind(get_attr_, "MPI_Comm_get_attr");
-    bind(version_text_, "MPI_Get_library_version");
-    bind(error_text_, "MPI_Error_string");
-    bind(isend_, "MPI_Isend");
-    bind(irecv_, "MPI_Irecv");
-    bind(test_, "MPI_Test");
-    bind(get_count_, "MPI_Get_count");
-    bind(cancel_, "MPI_Cancel");
-    bind(request_free_, "MPI_Request_free");
-  }
-
   void check(int result, const char* function) const {
     if (result == kSuccess) return;
     char text[Abi::kMaxErrorText] = {};
@@ -188,28 +167,28 @@ class LoadedMpi final : public MpiLibrary {
 
   void* library_;
   Abi abi_;
-  int (*initialized_)(int*);
-  int (*init_thread_)(int*, char***, int, int*);
-  int (*query_thread_)(int*);
-  int (*finalized_)(int*);
-  int (*finalize_function_)();
-  int (*comm_rank_)(Mpi, int*);
-  int (*comm_size_)(Mpi, int*);
-  int (*comm_group_)(Mpi, Mpi*);
-  int (*group_incl_)(Mpi, int, const int*, Mpi*);
-  int (*group_free_)(Mpi*);
-  int (*create_group_)(Mpi, Mpi, int, Mpi*);
-  int (*comm_free_)(Mpi*);
-  int (*set_errhandler_)(Mpi, Mpi);
-  int (*get_attr_)(Mpi, int, void*, int*);
-  int (*version_text_)(char*, int*);
-  int (*error_text_)(int, char*, int*);
-  int (*isend_)(const void*, int, Mpi, int, int, Mpi, Mpi*);
-  int (*irecv_)(void*, int, Mpi, int, int, Mpi, Mpi*);
-  int (*test_)(Mpi*, int*, Status*);
-  int (*get_count_)(const Status*, Mpi, int*);
-  int (*cancel_)(Mpi*);
-  int (*request_free_)(Mpi*);
+  int (*initialized_)(int*) = symbol("MPI_Initialized");
+  int (*init_thread_)(int*, char***, int, int*) = symbol("MPI_Init_thread");
+  int (*query_thread_)(int*) = symbol("MPI_Query_thread");
+  int (*finalized_)(int*) = symbol("MPI_Finalized");
+  int (*finalize_function_)() = symbol("MPI_Finalize");
+  int (*comm_rank_)(Mpi, int*) = symbol("MPI_Comm_rank");
+  int (*comm_size_)(Mpi, int*) = symbol("MPI_Comm_size");
+  int (*comm_group_)(Mpi, Mpi*) = symbol("MPI_Comm_group");
+  int (*group_incl_)(Mpi, int, const int*, Mpi*) = symbol("MPI_Group_incl");
+  int (*group_free_)(Mpi*) = symbol("MPI_Group_free");
+  int (*create_group_)(Mpi, Mpi, int, Mpi*) = symbol("MPI_Comm_create_group");
+  int (*comm_free_)(Mpi*) = symbol("MPI_Comm_free");
+  int (*set_errhandler_)(Mpi, Mpi) = symbol("MPI_Comm_set_errhandler");
+  int (*get_attr_)(Mpi, int, void*, int*) = symbol("MPI_Comm_get_attr");
+  int (*version_text_)(char*, int*) = symbol("MPI_Get_library_version");
+  int (*error_text_)(int, char*, int*) = symbol("MPI_Error_string");
+  int (*isend_)(const void*, int, Mpi, int, int, Mpi, Mpi*) = symbol("MPI_Isend");
+  int (*irecv_)(void*, int, Mpi, int, int, Mpi, Mpi*) = symbol("MPI_Irecv");
+  int (*test_)(Mpi*, int*, Status*) = symbol("MPI_Test");
+  int (*get_count_)(const Status*, Mpi, int*) = symbol("MPI_Get_count");
+  int (*cancel_)(Mpi*) = symbol("MPI_Cancel");
+  int (*request_free_)(Mpi*) = symbol("MPI_Request_free");
 };
 
 /// The first of `names` that loads.
@@ -223,7 +202,7 @@ bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
 
 std::unique_ptr<MpiLibrary> load() {
   const bool by_open_mpi = is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMIX_RANK"), by_mpich = is_set("PMI_RANK") || is_set("PMI_SIZE");
-  void* library = dlsym(RTLD_DEFAULT, "MPI_Init_thread") ? dlopen(nullptr, RTLD_NOW) : nullptr;  // The program is itself one of MPI.
+  void* library = dlsym(RTLD_DEFAULT, "MPI_Init_thread") ? dlopen(nullptr, RTLD_NOW) : nullptr;  // The program links MPI.
   if (!library && !by_open_mpi && !by_mpich)
     fail(ErrorCode::kEnvironment, name_settings("--backend mpi: this process was not started by mpirun; "), kAdvice);
   if (!library) library = open_mpi_library(by_open_mpi ? MpiKind::kOpenMpi : MpiKind::kMpich);

@@ -1,9 +1,9 @@
 #pragma once
-// Open MPI or MPICH, loaded when it is first wanted: the build needs neither, and one program runs under both.
+// Open MPI or MPICH, loaded at first use: the build needs neither, and one program runs under both.
 //
-// The two agree on names and arguments of functions but not on anything else: Open MPI's handles are addresses of objects inside its
-// library, MPICH's are numbers (so are those of Intel MPI and MVAPICH, which keep MPICH's binary interface). Everything that differs is in
-// mpi_library.cpp, with its source. Only messages between two ranks are used; the operations are NetworkTransport's.
+// The two agree on names and arguments of functions only: Open MPI's handles are addresses of objects in its library, MPICH's (and Intel
+// MPI's and MVAPICH's) are numbers. All differences are in mpi_library.cpp. Only point-to-point messages are used; collectives are
+// NetworkTransport's.
 
 #include <cstdint>
 #include <string>
@@ -13,10 +13,10 @@
 
 namespace cohort {
 
-enum class MpiKind { kOpenMpi, kMpich };  ///< Whose binary interface.
+enum class MpiKind { kOpenMpi, kMpich };  ///< Binary interface.
 
-/// A library of this kind where one is installed, else null, and dlerror() says more. It stays loaded, its symbols global, since Open MPI's
-/// plug-ins look for them. A name that both use may lead to the other kind: see kind_of().
+/// An installed library of this kind, else null (dlerror() has the reason). It stays loaded with global symbols, which Open MPI's plug-ins
+/// need. Some names may lead to the other kind: see kind_of().
 COHORT_PROGRAM_API void* open_mpi_library(MpiKind kind);
 COHORT_PROGRAM_API MpiKind kind_of(void* library);
 
@@ -29,9 +29,9 @@ class MpiLibrary {
     size_t bytes = 0;  ///< Received.
   };
 
-  /// The library of the launcher of this process, initialised; the first call does that, and waits until all ranks of the job do.
-  /// Finalised when the process ends, unless something failed. Error(kEnvironment) that says what to install and how to start where there
-  /// is no mpirun, no library, or one without MPI_THREAD_MULTIPLE. Thread-safe.
+  /// The initialised library of this process's launcher. The first call initialises it and waits for all ranks of the job. Finalised at the
+  /// end of the process, unless something failed. Error(kEnvironment) with advice where there is no mpirun, no library, or no
+  /// MPI_THREAD_MULTIPLE. Thread-safe.
   static MpiLibrary& instance();
 
   virtual ~MpiLibrary() = default;
@@ -40,16 +40,16 @@ class MpiLibrary {
   int max_tag() const { return max_tag_; }
   const std::string& version() const { return version_; }  ///< "Open MPI v4.1.4".
 
-  /// A communicator of these ranks of MPI_COMM_WORLD, in this order; all of them call it. `tag` tells groups that are made at the same time
-  /// apart. Blocks.
+  /// A communicator of these ranks of MPI_COMM_WORLD, in this order. Collective over them; blocks. `tag` separates groups that are created
+  /// at the same time.
   virtual Handle make_group(const std::vector<int>& world_ranks, int tag) = 0;
   virtual void free_group(Handle group) = 0;
   /// peer -1 in receive(): any. `bytes` at most INT_MAX.
   virtual Handle send(const void* data, size_t bytes, int peer, int tag, Handle group) = 0;
   virtual Handle receive(void* data, size_t bytes, int peer, int tag, Handle group) = 0;
-  /// Makes progress without waiting. std::runtime_error with MPI's text, for instance for a message that is longer than its place.
+  /// Makes progress without waiting. std::runtime_error with MPI's text, for instance for a message that is too long.
   virtual Outcome test(Handle& request) = 0;
-  /// Gives a receive up that nothing came for.
+  /// Cancels a receive.
   virtual void cancel(Handle& request) = 0;
 
   /// After a failure: MPI_Finalize would wait for ranks that are gone.

@@ -5,7 +5,6 @@
 #include <deque>
 #include <exception>
 #include <future>
-#include <memory>
 #include <thread>
 
 #include "cohort/base/clock.h"
@@ -20,8 +19,8 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr size_t kMaxPartBytes = size_t{1} << 30;
 
-/// Pauses between two looks: none for as long as a message takes that is on its way, then ever longer ones.
-class Patience {
+/// Pauses between polls: none while a message is likely on its way, then growing ones.
+class PollBackoff {
  public:
   static constexpr auto kYielding = std::chrono::microseconds(100);
   static constexpr auto kShortSleep = std::chrono::microseconds(20), kLongestSleep = std::chrono::microseconds(500);
@@ -29,25 +28,25 @@ class Patience {
   void pause() {
     const auto waited = Clock::now() - begin_;
     if (waited < kYielding) return std::this_thread::yield();
-    // A tenth of what has passed: a wait is lengthened by a tenth at most.
+    // A tenth of the time so far, which lengthens a wait by at most a tenth.
     const auto sleep = std::chrono::duration_cast<std::chrono::microseconds>(waited / 10);
     std::this_thread::sleep_for(std::clamp<std::chrono::microseconds>(sleep, kShortSleep, kLongestSleep));
   }
-  bool longer_than(Seconds limit) { return awake_.seconds() > limit.count(); }
+  bool exceeds(Seconds limit) { return awake_.seconds() > limit.count(); }
 
  private:
   Clock::time_point begin_ = Clock::now();
   AwakeTimer awake_{begin_};
 };
 
-/// The communicators of one group; messages keep them alive.
+/// The communicators of a group; messages keep them alive.
 struct MpiGroup {
   MpiLibrary& library;
   MpiLibrary::Handle collective = 0, user = 0;
   Seconds timeout;
 
   ~MpiGroup() {
-    // MPI_Comm_free and MPI_Finalize wait for all ranks: not when this one is on its way out with an error.
+    // MPI_Comm_free and MPI_Finalize wait for all ranks: skip them after an error.
     if (failed || std::uncaught_exceptions() > 0) {
       library.leave_unfinalized();
     } else {
@@ -58,7 +57,7 @@ struct MpiGroup {
   bool failed = false;
 };
 
-struct MessagePlace {
+struct MessageSpec {
   const void* data;
   size_t bytes;
   int peer, tag;
@@ -67,13 +66,13 @@ struct MessagePlace {
 
 class MpiMessage final : public Message {
  public:
-  MpiMessage(std::shared_ptr<MpiGroup> group, MpiLibrary::Handle communicator, const MessagePlace& place, std::string peer_name)
-      : group_(std::move(group)), communicator_(communicator), place_(place), peer_name_(std::move(peer_name)) {
-    post(place_.peer < 0 ? 1 : num_parts());  // From any rank: the parts after the first come from the same one.
+  MpiMessage(std::shared_ptr<MpiGroup> group, MpiLibrary::Handle communicator, const MessageSpec& spec, std::string peer_name)
+      : group_(std::move(group)), communicator_(communicator), spec_(spec), peer_name_(std::move(peer_name)) {
+    post(spec_.peer < 0 ? 1 : num_parts());  // From any rank: later chunks come from the same one.
   }
   ~MpiMessage() override {
-    // A send cannot be taken back: its memory must live on (transport.h).
-    if (place_.is_send) return;
+    // A send cannot be cancelled: its memory must stay valid (transport.h).
+    if (spec_.is_send) return;
     for (Part& part : under_way_) {
       try {
         group_->library.cancel(part.request);
@@ -88,7 +87,7 @@ class MpiMessage final : public Message {
       Part& part = under_way_.front();
       const MpiLibrary::Outcome outcome = test(part);
       if (!outcome.done) return false;
-      if (!place_.is_send) check_arrived(outcome, part.bytes);
+      if (!spec_.is_send) check_arrived(outcome, part.bytes);
       under_way_.pop_front();
       if (num_posted_ < num_parts()) post(num_parts());
     }
@@ -96,18 +95,18 @@ class MpiMessage final : public Message {
   }
 
   void wait() override {
-    Patience patience;
+    PollBackoff backoff;
     while (!done()) {
-      if (patience.longer_than(group_->timeout)) {
+      if (backoff.exceeds(group_->timeout)) {
         group_->failed = true;
-        throw std::runtime_error(concat(place_.is_send ? "no receive for " : "no message of ", place_.bytes, " bytes with tag ", place_.tag,
-                                        place_.is_send ? " by " : " from ", peer_name_, " within ", group_->timeout.count(), " s"));
+        throw std::runtime_error(concat(spec_.is_send ? "no receive for " : "no message of ", spec_.bytes, " bytes with tag ", spec_.tag,
+                                        spec_.is_send ? " by " : " from ", peer_name_, " within ", group_->timeout.count(), " s"));
       }
-      patience.pause();
+      backoff.pause();
     }
   }
 
-  int source() override { return place_.peer; }
+  int source() override { return spec_.peer; }
 
  private:
   struct Part {
@@ -115,14 +114,14 @@ class MpiMessage final : public Message {
     size_t bytes;
   };
 
-  size_t num_parts() const { return std::max<size_t>(1, (place_.bytes + kMaxPartBytes - 1) / kMaxPartBytes); }
+  size_t num_parts() const { return std::max<size_t>(1, (spec_.bytes + kMaxPartBytes - 1) / kMaxPartBytes); }
 
   void post(size_t until) {
     for (; num_posted_ < until; ++num_posted_) {
-      const size_t begin = num_posted_ * kMaxPartBytes, bytes = std::min(kMaxPartBytes, place_.bytes - begin);
-      std::byte* data = static_cast<std::byte*>(const_cast<void*>(place_.data)) + begin;
-      under_way_.push_back({place_.is_send ? group_->library.send(data, bytes, place_.peer, place_.tag, communicator_)
-                                           : group_->library.receive(data, bytes, place_.peer, place_.tag, communicator_),
+      const size_t begin = num_posted_ * kMaxPartBytes, bytes = std::min(kMaxPartBytes, spec_.bytes - begin);
+      std::byte* data = static_cast<std::byte*>(const_cast<void*>(spec_.data)) + begin;
+      under_way_.push_back({spec_.is_send ? group_->library.send(data, bytes, spec_.peer, spec_.tag, communicator_)
+                                           : group_->library.receive(data, bytes, spec_.peer, spec_.tag, communicator_),
                             bytes});
     }
   }
@@ -133,23 +132,23 @@ class MpiMessage final : public Message {
     } catch (const std::exception& error) {
       group_->failed = true;
       under_way_.pop_front();
-      throw std::runtime_error(concat("a message of ", place_.bytes, " bytes with tag ", place_.tag, place_.is_send ? " to " : " from ",
+      throw std::runtime_error(concat("a message of ", spec_.bytes, " bytes with tag ", spec_.tag, spec_.is_send ? " to " : " from ",
                                       peer_name_, " failed [", error.what(), "]"));
     }
   }
 
   void check_arrived(const MpiLibrary::Outcome& outcome, size_t bytes) {
-    if (place_.peer < 0) peer_name_ = concat("rank ", outcome.source);
-    place_.peer = outcome.source;
+    if (spec_.peer < 0) peer_name_ = concat("rank ", outcome.source);
+    spec_.peer = outcome.source;
     if (outcome.bytes == bytes) return;
     under_way_.pop_front();
-    fail(ErrorCode::kFailed, "a message with tag ", place_.tag, " from ", peer_name_, " has ", outcome.bytes, " bytes where ", bytes,
+    fail(ErrorCode::kFailed, "a message with tag ", spec_.tag, " from ", peer_name_, " has ", outcome.bytes, " bytes where ", bytes,
          " were expected");
   }
 
   std::shared_ptr<MpiGroup> group_;
   MpiLibrary::Handle communicator_;
-  MessagePlace place_;
+  MessageSpec spec_;
   std::string peer_name_;
   std::deque<Part> under_way_;
   size_t num_posted_ = 0;
@@ -171,15 +170,15 @@ class MpiTransport final : public NetworkTransport {
   int max_tag() const override { return mpi_->library.max_tag(); }
 
  private:
-  std::shared_ptr<Message> post(const MessagePlace& place, Lane lane) {
-    return std::make_shared<MpiMessage>(mpi_, lane == Lane::kCollective ? mpi_->collective : mpi_->user, place,
-                                        place.peer < 0 ? "any rank" : peer_name(place.peer));
+  std::shared_ptr<Message> post(const MessageSpec& spec, Lane lane) {
+    return std::make_shared<MpiMessage>(mpi_, lane == Lane::kCollective ? mpi_->collective : mpi_->user, spec,
+                                        spec.peer < 0 ? "any rank" : peer_name(spec.peer));
   }
 
   std::shared_ptr<MpiGroup> mpi_;
 };
 
-/// MPI_Comm_create_group waits for all members without an end, so it waits in a thread of its own that is left behind at the time-out.
+/// MPI_Comm_create_group has no time-out, so it runs in a thread that is abandoned at ours.
 void make_communicators(MpiGroup& group, const std::vector<int>& world_ranks, double timeout_seconds) {
   auto made = std::make_shared<std::promise<std::pair<MpiLibrary::Handle, MpiLibrary::Handle>>>();
   auto result = made->get_future();

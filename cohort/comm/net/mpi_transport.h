@@ -1,9 +1,9 @@
 #pragma once
-// MPI as a network: messages of Open MPI or MPICH, loaded at run time (mpi_library.h). The operations are NetworkTransport's.
+// Messages of Open MPI or MPICH, loaded at run time (mpi_library.h), as a network transport.
 //
-// MPI's own waits are endless. Here every wait is a loop of MPI_Test that first yields, then sleeps (at most kLongestSleep, so that a core
-// is free for the work that is waited for), and ends with the time-out: the error names the rank. Messages over 1 GiB go in parts, since
-// MPI counts in int. A message that is longer or shorter than its place is an error at the receiver.
+// MPI's waits have no time-out. Here every wait polls MPI_Test, first yielding, then sleeping up to kLongestSleep, and ends with a
+// time-out that names the rank. Messages over 1 GiB are sent in chunks, since MPI counts in int. A message of unexpected length is an error
+// at the receiver.
 
 #include <memory>
 #include <string>

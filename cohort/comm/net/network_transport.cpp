@@ -1,7 +1,21 @@
+// Reductions over a network, in rank order: x0 o x1 o x2 ..., whatever the size, so all ranks and all runs agree bitwise.
+//
+// Steps for p ranks and n bytes:
+//   all-reduce, small (up to kSmallBytes): 1. every rank gathers all p arrays; 2. reduces them in rank order.
+//   all-reduce, large: 1. rank r receives slice r of every rank; 2. reduces the p slices in rank order; 3. hands the result to all.
+//   reduce: the same, but that step 1 (small) or 3 (large) goes to the root alone.
+//   reduce-scatter: steps 1 and 2 of the large all-reduce; the slices are the ranks' blocks.
+//
+// Cost for a rank: small 1 round, (p-1) n bytes in and out; large 2 rounds, 2 (p-1)/p n in and out, as a ring all-reduce moves in 2 (p-1)
+// rounds; scratch n and a slice. Reduce-scatter: half.
+//
+// Why: a ring adds each element in an order that depends on its place in the buffer, so results change with bucket boundaries and ranks.
+//
+// Source: reduce-scatter + all-gather of Rabenseifner 2004, "Optimization of Collective Reduction Operations"; here direct, and the order
+// is fixed.
 #include "cohort/comm/net/network_transport.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/transport/reduce.h"
@@ -9,26 +23,7 @@
 namespace cohort {
 namespace {
 
-// Reductions over a network, in rank order: x0 o x1 o x2 ..., whatever the size, so all ranks and all runs agree bitwise.
-//
-// Steps for p ranks and n bytes:
-//   all-reduce, small (up to kSmallBytes): 1. every rank gathers all p arrays; 2. reduces them in rank order.
-//   all-reduce, large: 1. rank r receives slice r of every rank; 2. reduces the p slices in rank order; 3. hands the result to all.
-//   reduce: the same, but that step 1 (small) or 3 (large) goes to the root alone.
-//   reduce-scatter: steps 1 and 2 of the large all-reduce; the slices are the ranks' pieces.
-//
-// Cost for a rank: small 1 round, (p-1) n bytes in and out; large 2 rounds, 2 (p-1)/p n in and out, as a ring all-reduce moves in 2 (p-1)
-// rounds; scratch n and a slice. Reduce-scatter half of that.
-//
-// Why: a ring adds each element in an order that depends on its place in the buffer, so results change with bucket boundaries and ranks.
-//
-// Source: reduce-scatter + all-gather of Rabenseifner 2004, "Optimization of Collective Reduction Operations"; here direct, and the order
-// is fixed.
-
-/// Bytes that are not set to zero first. new[] of bytes is aligned for every element type.
-std::unique_ptr<std::byte[]> scratch(size_t bytes) { return std::make_unique_for_overwrite<std::byte[]>(bytes); }
-
-/// [begin, end) in elements of the slice that each rank reduces.
+/// The slice of elements that each rank reduces.
 struct Slices {
   size_t count, slice;
   Slices(size_t count, int num_ranks)
@@ -37,7 +32,7 @@ struct Slices {
   size_t length(int rank) const { return begin(rank + 1) - begin(rank); }
 };
 
-/// output = the reduction over all ranks of their slices number `network.rank()`; may lie in `input`.
+/// output = the reduction of all ranks' slices of this rank; may alias `input`.
 void reduce_own_slice(NetworkTransport& network, const Call& call, const Slices& slices, std::byte* output) {
   const int rank = network.rank(), size = network.size();
   const size_t element = c10::elementSize(call.type), count = slices.length(rank), bytes = count * element;
@@ -60,10 +55,10 @@ void reduce_own_slice(NetworkTransport& network, const Call& call, const Slices&
   reduce_arrays(&output, 1, addends.data(), addends.size(), count, call.type, call.reduction);
 }
 
-/// Reduces `arrays`, the whole inputs of all ranks in rank order, into the output.
+/// Reduces the whole inputs of all ranks, in rank order, into the output.
 void reduce_gathered(const Call& call, const std::byte* arrays, int size) {
   std::vector<const std::byte*> addends;
-  for (int peer = 0; peer < size; ++peer) addends.push_back(arrays + piece_bytes(call) * static_cast<size_t>(peer));
+  for (int peer = 0; peer < size; ++peer) addends.push_back(arrays + rank_bytes(call) * static_cast<size_t>(peer));
   std::byte* output = static_cast<std::byte*>(call.output);
   reduce_arrays(&output, 1, addends.data(), addends.size(), call.count, call.type, call.reduction);
 }
@@ -107,7 +102,7 @@ void network_reduce(NetworkTransport& network, const Call& call) {
   }
   const Slices slices(call.count, size);
   if (!is_root) {
-    const auto mine = scratch(slices.length(rank) * element);  // The output of others than the root is not ours to write.
+    const auto mine = scratch(slices.length(rank) * element);  // Only the root's output may be written.
     reduce_own_slice(network, call, slices, mine.get());
     return network.exchange({{call.root, mine.get(), slices.length(rank) * element}}, {});
   }
@@ -125,7 +120,7 @@ void network_reduce_scatter(NetworkTransport& network, const Call& call) {
   reduce_own_slice(network, call, slices, static_cast<std::byte*>(call.output));
 }
 
-constexpr int kTag = 0;  // Of collective messages: between two ranks they arrive in the order in which they were sent.
+constexpr int kTag = 0;  // Messages between two ranks arrive in order.
 
 size_t index(int rank) { return static_cast<size_t>(rank); }
 
@@ -156,7 +151,7 @@ void NetworkTransport::exchange(const std::vector<Outgoing>& outgoing, const std
   std::vector<std::shared_ptr<Message>> messages;
   for (const Incoming& in : incoming)
     if (in.bytes > 0) messages.push_back(post_receive(in.data, in.bytes, in.peer, kTag, Lane::kCollective));
-  // The next rank first: at the same moment no two ranks send to the same one.
+  // Next rank first, so that no two ranks send to the same one at once.
   std::vector<Outgoing> ordered(outgoing);
   std::stable_sort(ordered.begin(), ordered.end(), [this](const Outgoing& a, const Outgoing& b) {
     return (a.peer - rank() + size()) % size() < (b.peer - rank() + size()) % size();
@@ -222,16 +217,16 @@ void NetworkTransport::run(const Call& call) {
 }
 
 void NetworkTransport::all_gather(const Call& call) {
-  const size_t bytes = piece_bytes(call);
+  const size_t bytes = rank_bytes(call);
   if (call.input != call.output || rank() == 0) return all_gather(call.output, call.input, bytes);
-  // At the beginning of the output rank 0's piece would come over it before it has left.
+  // Rank 0's block would overwrite it before it is sent.
   std::byte* const mine = static_cast<std::byte*>(call.output) + index(rank()) * bytes;
   copy_bytes(mine, call.input, bytes);
   all_gather(call.output, mine, bytes);
 }
 
 void NetworkTransport::broadcast(const Call& call) {
-  const size_t bytes = piece_bytes(call);
+  const size_t bytes = rank_bytes(call);
   if (rank() == call.root && call.output) copy_bytes(call.output, call.input, bytes);
   // The root's data is only read.
   std::byte* data = static_cast<std::byte*>(rank() == call.root ? const_cast<void*>(call.input) : call.output);
@@ -242,7 +237,7 @@ void NetworkTransport::broadcast(const Call& call) {
   }
 }
 
-/// Binomial tree on ranks counted from the root: who has the data sends it 2^k ranks further, k = 0, 1, ...
+/// Binomial tree over ranks relative to the root: holders send to 2^k ranks further, k = 0, 1, ...
 void NetworkTransport::broadcast_by_tree(std::byte* data, size_t bytes, int root) {
   const int place = (rank() - root + size()) % size();
   const auto at = [&](int other) { return (other + root) % size(); };
@@ -252,7 +247,7 @@ void NetworkTransport::broadcast_by_tree(std::byte* data, size_t bytes, int root
   }
 }
 
-/// The root hands a slice to each other rank; those hand theirs to each other.
+/// The root sends a slice to each other rank; those exchange theirs.
 void NetworkTransport::broadcast_by_slices(std::byte* data, size_t bytes, int root) {
   const size_t num_slices = index(size() - 1), slice = (bytes + num_slices - 1) / num_slices;
   const auto place = [&](int peer) { return index(peer < root ? peer : peer - 1); };
@@ -280,7 +275,7 @@ void NetworkTransport::all_to_all(const Call& call) {
   const auto bytes_of = [&](const std::vector<size_t>& counts, int peer) { return (even ? call.count : counts[index(peer)]) * element; };
   const std::byte *input = static_cast<const std::byte*>(call.input), *own_input = nullptr;
   std::byte *output = static_cast<std::byte*>(call.output), *own_output = nullptr;
-  // In place every piece would be overwritten before it has left.
+  // In place, blocks would be overwritten before they are sent.
   std::vector<std::byte> copy;
   if (call.input == call.output) {
     copy.assign(input, input + input_bytes(call, rank(), size()));
@@ -305,7 +300,7 @@ void NetworkTransport::all_to_all(const Call& call) {
 }
 
 void NetworkTransport::gather(const Call& call) {
-  const size_t bytes = piece_bytes(call);
+  const size_t bytes = rank_bytes(call);
   if (rank() != call.root) return exchange({{call.root, call.input, bytes}}, {});
   std::byte* output = static_cast<std::byte*>(call.output);
   std::vector<Incoming> incoming;
@@ -316,7 +311,7 @@ void NetworkTransport::gather(const Call& call) {
 }
 
 void NetworkTransport::scatter(const Call& call) {
-  const size_t bytes = piece_bytes(call);
+  const size_t bytes = rank_bytes(call);
   if (rank() != call.root) return exchange({}, {{call.root, call.output, bytes}});
   const std::byte* input = static_cast<const std::byte*>(call.input);
   std::vector<Outgoing> outgoing;

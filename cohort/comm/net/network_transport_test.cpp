@@ -161,7 +161,7 @@ TEST_CASE("a message of another size than expected ends with the time-out, and n
   CHECK_MESSAGE(texts[1].find("no message of 50000 bytes with tag 3 from rank 0") != std::string::npos, texts[1]);
 }
 
-TEST_CASE("gloo: a forged message into a buffer of the older kind, which Cohort has none of, writes nowhere") {
+TEST_CASE("gloo: a forged message into a buffer of the older kind, which Cohort does not use, writes nowhere") {
   // Gloo's own words: bytes in all, kind, slot, place at the sender, length, place at the receiver. Before LibTorch 2.14 it adds the last
   // two without looking for an overflow, so that 8 bytes at place -8 are inside of every such buffer (SECURITY.md).
   constexpr uint64_t kOlderKind = 0, kSlot = 0xc1ULL << 56 | 7ULL << 36 | 8;

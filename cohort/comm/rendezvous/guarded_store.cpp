@@ -15,7 +15,7 @@ namespace cohort {
 namespace {
 
 constexpr const char* kProofKey = "proof";
-constexpr const char* kRefusedKey = "refused";  // There where a rank was turned away; anybody may write it, so it only explains a failure.
+constexpr const char* kRefusedKey = "refused";  // Set by rejected ranks. Anybody may write it, so it only explains failures.
 constexpr const char* kNoSecret = "no token";
 
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -42,7 +42,7 @@ void SealedStore::set(const std::string& key, const std::vector<uint8_t>& value)
   store_->set(name, std::vector<uint8_t>(sealed.begin(), sealed.end()));
 }
 
-/// Who waits for a rank that was turned away is told so: the note is all that such a rank can leave.
+/// Adds to a time-out that a rank was rejected.
 std::vector<uint8_t> SealedStore::get_in_time(const std::string& name) {
   try {
     return store_->get(name);
@@ -52,7 +52,7 @@ std::vector<uint8_t> SealedStore::get_in_time(const std::string& name) {
     bool refused = false;
     try {
       refused = store_->check({kRefusedKey});
-    } catch (const std::exception&) {  // The store is gone: that is what is told.
+    } catch (const std::exception&) {  // The store is gone: report that.
     }
     if (!refused) throw;
     fail(ErrorCode::kEnvironment, "a rank did not come in time, and one was turned away because ",
@@ -122,16 +122,16 @@ constexpr const char *kRefusal = "cohort/refusal", *kHeard = "cohort/refusal/hea
 
 }  // namespace
 
-PatientStore::PatientStore(c10::intrusive_ptr<c10d::Store> store, bool heeds_stop) : store_(std::move(store)), heeds_stop_(heeds_stop) {}
+PollingStore::PollingStore(c10::intrusive_ptr<c10d::Store> store, bool heeds_stop) : store_(std::move(store)), heeds_stop_(heeds_stop) {}
 
-c10::intrusive_ptr<c10d::Store> PatientStore::clone() { return c10::make_intrusive<PatientStore>(store_->clone(), heeds_stop_); }
+c10::intrusive_ptr<c10d::Store> PollingStore::clone() { return c10::make_intrusive<PollingStore>(store_->clone(), heeds_stop_); }
 
-std::vector<uint8_t> PatientStore::get(const std::string& key) {
+std::vector<uint8_t> PollingStore::get(const std::string& key) {
   wait({key});
   return store_->get(key);
 }
 
-void PatientStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
+void PollingStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   AwakeTimer timer;
   StopWatch stop;
   double next_look = 0;
@@ -151,7 +151,7 @@ void StopWatch::check() {
   if (steady_seconds() - since_ > kMomentAfterStop) throw Error(ErrorCode::kInterrupted, kStoppedBeforeFirstStep);
 }
 
-void leave_refusal(c10d::Store& store, ErrorCode code, const std::string& text) {
+void post_startup_failure(c10d::Store& store, ErrorCode code, const std::string& text) {
   if (!store.check({kRefusal})) {
     const std::string entry = concat(static_cast<int>(code), " ", text);
     store.set(kRefusal, std::vector<uint8_t>(entry.begin(), entry.end()));
@@ -159,7 +159,7 @@ void leave_refusal(c10d::Store& store, ErrorCode code, const std::string& text) 
   store.add(kHeard, 1);
 }
 
-void check_refusal(c10d::Store& store) {
+void check_startup_failure(c10d::Store& store) {
   if (!store.check({kRefusal})) return;
   const std::vector<uint8_t> bytes = store.get(kRefusal);
   const std::string entry(bytes.begin(), bytes.end());
@@ -170,6 +170,6 @@ void check_refusal(c10d::Store& store) {
               entry.substr(std::min(space + 1, entry.size())));
 }
 
-int64_t num_heard_refusal(c10d::Store& store) { return store.add(kHeard, 0); }
+int64_t num_startup_failure_readers(c10d::Store& store) { return store.add(kHeard, 0); }
 
 }  // namespace cohort

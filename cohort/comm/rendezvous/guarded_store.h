@@ -1,6 +1,5 @@
 #pragma once
-// Two stores around a job's own, by which ranks meet as if nobody else were there: one keeps strangers out, the waits of the other look
-// around.
+// Wrappers of a job's store: one encrypts entries, the other polls while it waits.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -11,28 +10,25 @@
 
 namespace cohort {
 
-// A job's store in a place where strangers can read and write: LibTorch's TCPStore serves whoever connects. Ranks that share a secret use
-// it as if they were alone.
+// An encrypted store for stores that anybody can connect to, as LibTorch's TCPStore serves whoever connects. Ranks share a secret.
 //
-//   name of an entry     a prefix made from the secret, so that ranks with other secrets never meet, then the key
-//   value of an entry    seal()ed (base/secrets.h) with a key made from the secret, for that name
+// Entry names get a prefix derived from the secret, so that ranks with other secrets never meet; values are sealed (base/secrets.h) with a
+// key derived from the secret, for that name.
 //
-// So a stranger can neither read a value nor make one that a rank accepts, nor move one to another key. What is left to strangers: to
-// count and remove entries, to put an earlier value of the same key back, and to keep the server busy: the job fails then, with a time-out
-// or with an error that says so. Counters (add()) are summed by the server and so not protected.
-//
-// Cost: 28 bytes and some microseconds a value.
+// So outsiders can neither read a value, nor forge one, nor move it to another key. They can still count and remove entries, restore an
+// earlier value of the same key, and keep the server busy: the job then fails with a time-out or an error. Counters (add()) are summed by
+// the server and not protected. Cost: 28 bytes and some microseconds per value.
 
 class SealedStore : public c10d::Store {
  public:
-  /// `secret` is the same on all ranks of the job and on no others. "": names and values stay as they are, and only the note of a rank that
-  /// was turned away (check_same_secret) is read.
+  /// `secret` is shared by the ranks of the job only. "": names and values stay as they are, and only the note of a rejected rank
+  /// (check_same_secret) is read.
   SealedStore(c10::intrusive_ptr<c10d::Store> store, const std::string& secret);
 
   c10::intrusive_ptr<c10d::Store> clone() override;
   using Store::set;
   void set(const std::string& key, const std::vector<uint8_t>& value) override;
-  /// Error(kEnvironment) where the value was not written by a rank of this job.
+  /// Error(kEnvironment) where no rank of this job has written the value.
   std::vector<uint8_t> get(const std::string& key) override;
   int64_t add(const std::string& key, int64_t value) override;
   bool deleteKey(const std::string& key) override;
@@ -52,29 +48,27 @@ class SealedStore : public c10d::Store {
   std::string secret_, prefix_, key_;
 };
 
-/// Ranks find out, before they wait for each other under names that differ, that they were given different secrets, or only some of them
-/// one ("" is none): rank 0 publishes a proof that it knows its secret, the others compare it with theirs. Error(kEnvironment) on these,
-/// which says what to do, and a note in the store, so that a get() of the others that is not answered in time says it too. `place` is where
-/// the store is. Blocks until rank 0 has come, at most for the store's time-out.
+/// Detects ranks with different secrets, or without one (""), before they wait for each other under different names: rank 0 publishes a
+/// proof that it knows its secret, the others compare it with theirs. They get an Error(kEnvironment) with advice, and leave a note in the
+/// store that explains time-outs to the others. `place`: address of the store. Blocks until rank 0 has come, at most for the store's
+/// time-out.
 void check_same_secret(c10d::Store& store, int rank, const std::string& secret, const std::string& place);
 
-// A job's store whose waits look around: nobody waits for an entry past the time-out, after Ctrl-C, or for a rank that has said that it
-// does not come. LibTorch's stores do none of it.
-//
-// Cost: an entry that is not there is asked for again after 1 to 20 ms.
+// A store whose waits end at the time-out, after Ctrl-C, or when a rank reports that it failed to start; LibTorch's stores do none of it.
+// Cost: a missing entry is polled every 1 to 20 ms.
 
-class PatientStore : public c10d::Store {
+class PollingStore : public c10d::Store {
  public:
-  /// `heeds_stop`: a wait ends at stop_requested(). Of ranks that Cohort started the launcher sees to that.
-  PatientStore(c10::intrusive_ptr<c10d::Store> store, bool heeds_stop);
-  /// Called now and then while an entry is waited for; what it throws ends the wait.
-  void set_look(std::function<void()> look) { look_ = std::move(look); }
+  /// `heeds_stop`: a wait ends at stop_requested(); for ranks that Cohort started the launcher does that.
+  PollingStore(c10::intrusive_ptr<c10d::Store> store, bool heeds_stop);
+  /// Called repeatedly while waiting; an exception ends the wait.
+  void set_poll(std::function<void()> look) { look_ = std::move(look); }
 
   c10::intrusive_ptr<c10d::Store> clone() override;
   using Store::set;
   void set(const std::string& key, const std::vector<uint8_t>& value) override { store_->set(key, value); }
-  /// Error(kInterrupted) where the entry is not there and stop_requested(); std::runtime_error after the time-out, of which only time in
-  /// which this process ran counts.
+  /// Error(kInterrupted) where the entry is missing and stop_requested(); std::runtime_error after the time-out, which counts only time in
+  /// which this process ran.
   std::vector<uint8_t> get(const std::string& key) override;
   int64_t add(const std::string& key, int64_t value) override { return store_->add(key, value); }
   bool deleteKey(const std::string& key) override { return store_->deleteKey(key); }
@@ -91,7 +85,7 @@ class PatientStore : public c10d::Store {
   std::function<void()> look_;
 };
 
-/// Where a stop was asked for: Error(kInterrupted), after a moment in which what is nearly done may be done.
+/// Throws Error(kInterrupted) some time after stop_requested(), so that what is nearly done may complete.
 class StopWatch {
  public:
   void check();
@@ -100,11 +94,11 @@ class StopWatch {
   double since_ = 0;
 };
 
-/// Says in `store` that a rank of the job does not come, and why; the first one counts.
-void leave_refusal(c10d::Store& store, ErrorCode code, const std::string& text);
-/// Throws what a rank has left there, and counts this one as having heard it.
-void check_refusal(c10d::Store& store);
-/// How many ranks have left or heard it.
-int64_t num_heard_refusal(c10d::Store& store);
+/// Reports in `store` that a rank of the job failed to start; the first report counts.
+void post_startup_failure(c10d::Store& store, ErrorCode code, const std::string& text);
+/// Throws the reported failure, if any, and counts this rank as informed.
+void check_startup_failure(c10d::Store& store);
+/// Ranks that have reported or read the failure.
+int64_t num_startup_failure_readers(c10d::Store& store);
 
 }  // namespace cohort

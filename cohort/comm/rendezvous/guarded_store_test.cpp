@@ -16,7 +16,7 @@ const std::string kSecret = "0123456789abcdef", kOther = "0123456789abcdeg";
 
 Bytes bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
-/// Keeps what is asked of it, as whoever serves the store sees it.
+/// Records requests, as a server of the store sees them.
 class Glass : public c10d::HashStore {
  public:
   std::map<std::string, Bytes> entries;
@@ -97,7 +97,7 @@ TEST_CASE("what a stranger writes is refused: any changed bit, another key's val
   CHECK_FALSE(other.check({"a"}));
 }
 
-TEST_CASE("ranks with different tokens are told so at once, by the rank that has the wrong one") {
+TEST_CASE("ranks with different tokens get an error at once, from the rank that has the wrong one") {
   const auto told = [](const std::string& rank_0, const std::string& rank_1) -> std::string {
     auto store = c10::make_intrusive<c10d::HashStore>();
     check_same_secret(*store, 0, rank_0, "10.0.0.1:29500");
@@ -118,7 +118,7 @@ TEST_CASE("ranks with different tokens are told so at once, by the rank that has
   CHECK(told("", kSecret).find("rank 0 of the job at 10.0.0.1:29500 has none") != std::string::npos);
 }
 
-TEST_CASE("who waits in vain is told that a rank was turned away, where one was") {
+TEST_CASE("a rank that waits in vain learns that another was turned away, where one was") {
   auto store = c10::make_intrusive<c10d::HashStore>();
   store->setTimeout(std::chrono::milliseconds(50));
   check_same_secret(*store, 0, kSecret, "10.0.0.1:29500");

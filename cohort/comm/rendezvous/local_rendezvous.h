@@ -1,6 +1,6 @@
 #pragma once
-// Processes of one user on one host that share nothing but a launcher (mpirun, srun): an open file goes from one to another over a UNIX
-// socket without a name in the file system, and so they get one memory file to meet over.
+// Shares a memory file between processes of one user on one host that have nothing but a launcher (mpirun, srun) in common: its descriptor
+// is passed over a UNIX socket without a name in the file system.
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -8,48 +8,34 @@
 #include <functional>
 #include <string>
 
+#include "cohort/base/files/file.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
 
-/// Abstract address: a zero byte, then the name. Returns the address' length.
+/// Abstract address: a zero byte, then the name. Returns its length.
 socklen_t fill_local_address(sockaddr_un& address, const std::string& name);
-/// Whether the process at the other end of a UNIX socket is this user's.
-bool is_same_user(int socket);
-/// The id of the process at the other end, as text; "?" where it is not known.
-std::string process_at(int socket);
-/// No connect, send or receive of this socket takes longer.
-void limit_waits(int socket, double seconds);
-/// One message of one byte carries the descriptor (SCM_RIGHTS).
-bool send_descriptor(int socket, int fd);
-/// -1 when none came.
-int receive_descriptor(int socket);
-
-/// Hands `fd` to `num_receivers` processes. The address is free from construction on, so that receivers may be told of it.
+/// Sends a descriptor to other processes. The address is bound from construction on.
 class DescriptorServer {
  public:
   /// Error(kEnvironment) when the socket cannot be made. `name` must be new: other processes of this host share the name space.
   explicit DescriptorServer(const std::string& name);
-  ~DescriptorServer();
-  DescriptorServer(const DescriptorServer&) = delete;
-
-  /// Blocks until that number of processes of this user have it; processes of other users are turned away. Returns how many came within
+  /// Blocks until `num_receivers` processes of this user have received `fd`; other users are rejected. Returns how many came within
   /// `timeout_seconds`.
   int serve(int fd, int num_receivers, double timeout_seconds);
 
  private:
-  int listener_ = -1;
+  UniqueDescriptor listener_;
 };
 
-/// The descriptor that the server of `name` hands out; -1 when there is none, when it belongs to another user, or when it says nothing for
+/// The descriptor sent by the server of `name`; -1 where there is none, it belongs to another user, or does not answer within
 /// `timeout_seconds`.
 int receive_descriptor_from(const std::string& name, double timeout_seconds);
 
-/// The descriptor of a memory file that all ranks of `world` share. Rank 0 makes it and hands it to every other rank over a UNIX socket in
-/// the abstract name space (no file), named by user and job; both sides check that the other runs under the same user. Blocks until all
-/// have it, at most `timeout_seconds`; Error(kEnvironment) says which ranks did not come. A process that connects and says nothing holds up
-/// nobody: it is turned away with a warning. Only for worlds on one host. `look` is called again and again meanwhile, by rank 0 with the
-/// file, by the others with -1; what it throws ends the wait.
+/// The descriptor of a memory file shared by all ranks of `world`, which must be on one host. Rank 0 creates it and sends it to the others
+/// over a UNIX socket in the abstract name space, named by user and job; both sides check the user. Blocks until all ranks have it, at most
+/// `timeout_seconds`; Error(kEnvironment) names the missing ranks. A process that connects without a greeting is rejected with a warning.
+/// `look` is called repeatedly meanwhile, by rank 0 with the file, by the others with -1; an exception ends the wait.
 int share_memory_file(const World& world, double timeout_seconds, const std::function<void(int fd)>& look = {});
 
 }  // namespace cohort

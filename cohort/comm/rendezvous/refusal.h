@@ -1,5 +1,5 @@
 #pragma once
-// A rank that does not come: the others wait for it where they meet, so it says so there.
+// Reports a rank that fails before it has met the others.
 
 #include <string>
 
@@ -8,8 +8,8 @@
 
 namespace cohort {
 
-/// For a rank that ends before it met the others: tells all that come within some seconds, whose wait ends with this error. Where rank 0
-/// hosts the store it waits for them. Nothing where this process has begun to meet them, or ranks have a launcher of ours, which ends them.
+/// Reports the error to all ranks that arrive within some seconds, whose wait then fails with it. Where rank 0 hosts the store it waits for
+/// them. Without effect where this process has begun to meet them, or where Cohort's launcher will end the other ranks.
 void tell_refusal(const World& world, ErrorCode code, const std::string& text) noexcept;
 
 }  // namespace cohort

@@ -36,11 +36,11 @@
 namespace cohort {
 namespace {
 
-constexpr int kFirstPatienceMilliseconds = 200, kLongestPatienceMilliseconds = 3200;  // With an address that says nothing.
+constexpr int kFirstPatienceMilliseconds = 200, kLongestPatienceMilliseconds = 3200;  // For an address that does not answer.
 constexpr std::chrono::milliseconds kBetweenTries{50};
-constexpr double kRefusalSeconds = 5;  // How long a rank that does not come waits for others to hear it.
+constexpr double kRefusalSeconds = 5;  // How long a rank that failed to start waits for others to read its report.
 
-/// A socket that listens on `address`:`port` and on no other address.
+/// A socket that listens on this address only.
 int listen_on(const std::string& address, int port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
@@ -63,7 +63,7 @@ int listen_on(const std::string& address, int port) {
   fail(ErrorCode::kEnvironment, "rank 0 cannot listen on ", address, ":", port, ": ", std::strerror(error), "; choose another MASTER_PORT");
 }
 
-/// Whether somebody listens at one of these addresses; else `why` not.
+/// Whether one of these addresses accepts connections; else `why` not.
 bool answers(const addrinfo* addresses, int patience_milliseconds, std::string& why) {
   for (const addrinfo* at = addresses; at; at = at->ai_next) {
     const UniqueDescriptor socket(::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol));
@@ -81,7 +81,7 @@ bool answers(const addrinfo* addresses, int patience_milliseconds, std::string& 
   return false;
 }
 
-/// Until rank 0 listens: a store's own client waits longer than it is told, and not for Ctrl-C.
+/// Waits until rank 0 listens: the store's own client exceeds its time-out and ignores Ctrl-C.
 void await_listener(const World& world, AwakeTimer& timer, double timeout_seconds) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -104,8 +104,7 @@ void await_listener(const World& world, AwakeTimer& timer, double timeout_second
   }
 }
 
-/// While one lives, LibTorch does not write to stderr what it also throws, with the stack of each attempt. TORCH_CPP_LOG_LEVEL overrules
-/// it.
+/// Suppresses what LibTorch logs to stderr with a stack for each attempt and also throws. TORCH_CPP_LOG_LEVEL overrides it.
 class QuietConnecting {
  public:
   QuietConnecting() {
@@ -128,7 +127,7 @@ bool meets_at_address(const World& world) { return !world.master_address.empty()
 
 bool is_loopback(const std::string& address) { return address == "localhost" || address == "::1" || address.starts_with("127."); }
 
-/// "" where the ranks need none: they are all on this host, and nobody else's machine reaches their store.
+/// "" where the ranks need none: they are all on this host, whose store no other machine reaches.
 std::string required_token(const World& world, const std::string& place) {
   const std::string token = job_token();
   if (token.empty() && world.local_size < world.size && !is_loopback(world.master_address))
@@ -156,15 +155,15 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const World& world, double timeout_sec
     const QuietConnecting quiet;
     auto store = c10::make_intrusive<c10d::TCPStore>(world.master_address, options);
     store->setTimeout(milliseconds_of(seconds_left()));
-    // One store may serve several attempts of a torchrun job, each with its own keys. Hydra gives a job no name that all hosts know.
+    // One store may serve several attempts of a torchrun job, each with keys of its own. Hydra provides no job name common to all hosts.
     const bool named_alike = world.launcher != "mpich";
-    auto of_job = c10::make_intrusive<PatientStore>(
+    auto of_job = c10::make_intrusive<PollingStore>(
         c10::make_intrusive<c10d::PrefixStore>("cohort/" + (named_alike ? world.job_id : world.launcher), store),
         /*heeds_stop=*/true);
     check_same_secret(*of_job, world.rank, token, place);
     auto sealed = c10::make_intrusive<SealedStore>(of_job, token);
     of_job->setTimeout(milliseconds_of(timeout_seconds));
-    of_job->set_look([store = sealed.get()] { check_refusal(*store); });  // Which lives as long as its part.
+    of_job->set_poll([store = sealed.get()] { check_startup_failure(*store); });
     return sealed;
   } catch (const Error&) {
     throw;
@@ -174,15 +173,15 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const World& world, double timeout_sec
 }
 
 c10::intrusive_ptr<c10d::Store> file_store(int fd, int size, double timeout_seconds, bool heeds_stop) {
-  // Opened anew for each access, as FileStore does with any path; only holders of the descriptor have this one.
+  // FileStore opens the path for each access; only holders of the descriptor have this one.
   auto store =
-      c10::make_intrusive<PatientStore>(c10::make_intrusive<c10d::FileStore>("/proc/self/fd/" + std::to_string(fd), size), heeds_stop);
+      c10::make_intrusive<PollingStore>(c10::make_intrusive<c10d::FileStore>("/proc/self/fd/" + std::to_string(fd), size), heeds_stop);
   store->setTimeout(milliseconds_of(timeout_seconds));
-  store->set_look([here = store.get()] { check_refusal(*here); });
+  store->set_poll([here = store.get()] { check_startup_failure(*here); });
   return store;
 }
 
-/// A rank may run several programs in sequence. Keys are prefixed with the number of the start, so that the n-th program of each rank meets
+/// A rank may run several programs in sequence: keys are prefixed with the number of the start, so that the n-th program of each rank meets
 /// the n-th of the others.
 c10::intrusive_ptr<c10d::Store> inherited_store(const World& world, double timeout_seconds) {
   auto store = file_store(world.store_fd, world.size, timeout_seconds, /*heeds_stop=*/false);
@@ -190,7 +189,7 @@ c10::intrusive_ptr<c10d::Store> inherited_store(const World& world, double timeo
   return c10::make_intrusive<c10d::PrefixStore>(concat("start-", number), store);
 }
 
-/// Rank 0 makes the file and looks at it while others come: one of them may say that it does not take part, and so may rank 0 (`begin`).
+/// Rank 0 creates the file and polls it while others arrive: one of them, or rank 0 itself (`begin`), may report a failure.
 c10::intrusive_ptr<c10d::Store> local_store(const World& world, double timeout_seconds,
                                             const std::function<void(c10d::Store&)>& begin = {}) {
   c10::intrusive_ptr<c10d::Store> store;
@@ -201,19 +200,19 @@ c10::intrusive_ptr<c10d::Store> local_store(const World& world, double timeout_s
     const bool is_new = !store;
     if (is_new) store = file_store(file, world.size, timeout_seconds, /*heeds_stop=*/true);
     if (is_new && begin) begin(*store);
-    if (!begin) check_refusal(*store);
+    if (!begin) check_startup_failure(*store);
   });
   return store ? store : file_store(fd, world.size, timeout_seconds, /*heeds_stop=*/true);
 }
 
-std::atomic<bool> has_met{false};  // This process has begun to meet the other ranks.
+std::atomic<bool> has_met{false};
 
-/// The stores of the jobs whose ranks this process is: one, but for ranks as threads.
+/// The stores of the jobs of this process: one, except for ranks as threads.
 class JobStores {
  public:
-  /// Ends what serves other ranks.
+  /// Ends servers of other ranks.
   void end_servers() {
-    // A forked process has its parent's stores in memory, but not the threads that serve them.
+    // A forked process has its parent's stores, but not the threads that serve them.
     if (pid_ != ::getpid()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto& [job, meeting] : meetings_)
@@ -242,7 +241,7 @@ class JobStores {
 
   static std::string key_of(const World& world) {
     struct stat file{};
-    if (world.store_fd >= 0) ::fstat(world.store_fd, &file);  // A descriptor's number may come again.
+    if (world.store_fd >= 0) ::fstat(world.store_fd, &file);  // Descriptors are reused.
     return concat(::getpid(), " ", world.rank, " ", world.store_fd, " ", file.st_ino, " ", world.master_address, ":", world.master_port,
                   " ", world.job_id);
   }
@@ -264,7 +263,7 @@ class JobStores {
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> next_group_store(const World& world, double timeout_seconds) {
-  // Never destroyed: a store over a file would look at it once more, and its descriptor may be closed by then.
+  // Never destroyed: a file store would access its file, whose descriptor may be closed by then.
   static JobStores& stores = *new JobStores;
   struct AtExit {
     ~AtExit() { stores.end_servers(); }
@@ -285,9 +284,9 @@ c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_se
 }
 
 void tell_refusal(const World& world, ErrorCode code, const std::string& text) noexcept try {
-  // Of ranks that Cohort started the launcher ends the others.
+  // For ranks that Cohort started the launcher ends the others.
   if (world.size == 1 || world.store_fd >= 0 || has_met.exchange(true) || code == ErrorCode::kInterrupted) return;
-  const auto leave = [&](c10d::Store& store) { leave_refusal(store, code, text); };
+  const auto leave = [&](c10d::Store& store) { post_startup_failure(store, code, text); };
   if (!meets_at_address(world)) {
     if (world.local_size != world.size) return;
     const auto store = local_store(world, kRefusalSeconds, leave);
@@ -297,10 +296,10 @@ void tell_refusal(const World& world, ErrorCode code, const std::string& text) n
   const auto store = tcp_store(world, kRefusalSeconds);
   leave(*store);
   StopWatch stop;
-  for (AwakeTimer timer; hosts_store(world) && timer.seconds() < kRefusalSeconds && num_heard_refusal(*store) < world.size; stop.check())
+  for (AwakeTimer timer; hosts_store(world) && timer.seconds() < kRefusalSeconds && num_startup_failure_readers(*store) < world.size; stop.check())
     std::this_thread::sleep_for(kBetweenTries);
 } catch (const std::exception&) {
-  // They are not there, or do not want to hear it.
+  // The others are not there.
 }
 
 namespace {

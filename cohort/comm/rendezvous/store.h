@@ -1,5 +1,5 @@
 #pragma once
-// How ranks meet: the key-value store of a job, and over it the one that serves them (world/messages/), rank 0.
+// How ranks meet: the key-value store of a job, and over it the address of the server (world/messages/), rank 0.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -22,25 +22,24 @@ namespace cohort {
 ///    several hosts must have one;
 ///  * mpirun or srun on one host without MASTER_ADDR: rank 0 hands a memory file to the others over a UNIX socket that checks the user.
 /// Blocks until the store answers; Error(kEnvironment) naming the address after `timeout_seconds`, Error(kInterrupted) after a stop signal,
-/// the error of a rank that has said that it does not come. So do its waits.
+/// or the error of a rank that failed to start. Its waits fail alike.
 COHORT_PROGRAM_API c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_seconds);
 
-/// A part of the job's store for the next group of all its ranks. The store is made by the first call and kept until the process ends (rank
-/// 0 may host it for ranks that have not read all of it); the n-th call of every rank gets the same part, so all ranks call this equally
+/// A prefix of the job's store for the next group of all its ranks. The store is created by the first call and kept until the process ends,
+/// since rank 0 may host it for ranks that still read it. The n-th call of every rank gets the same prefix, so all ranks call this equally
 /// often.
 c10::intrusive_ptr<c10d::Store> next_group_store(const World& world, double timeout_seconds);
 
 struct ServerMeeting {
-  std::optional<MessageListener> listener;  ///< Rank 0's alone.
+  std::optional<MessageListener> listener;  ///< On rank 0 only.
   std::string endpoint, secret;
 };
 
-/// Of a listener that all ranks know of already, or that is for this process alone.
+/// For a listener that all ranks know already, or that serves this process only.
 ServerMeeting meet_here(MessageListener listener);
-/// Rank 0 listens and says in the store under `key` where; the store keeps the secret, too, where the job has none of its own
-/// (job_token.h): all ranks are on one host then. Where they are this program's own, or there is one rank, no port is opened.
-/// `own` (rank 0's; null for none): a listener that others are to find as well, with the job's own secret. Error(kEnvironment) where rank 0
-/// says nothing in time.
+/// Rank 0 listens and publishes its address in the store under `key`, with the secret where the job has none of its own (job_token.h),
+/// since all ranks are then on one host. No port is opened where Cohort forked the ranks, or for one rank. `own` (on rank 0; may be none):
+/// a listener with the job's own secret that other processes find as well. Error(kEnvironment) where rank 0 publishes nothing in time.
 ServerMeeting meet_server(const World& world, c10d::Store& store, const std::string& key, double timeout_seconds,
                           std::optional<MessageListener> own = std::nullopt);
 

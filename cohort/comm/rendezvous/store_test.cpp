@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kRanks = 3;
 
-/// A port of this host that nobody listens on at the moment.
+/// A free port of this host.
 int free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -33,7 +33,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-/// `body` in a thread a rank; throws what the first of them threw.
+/// Runs `body` in a thread per rank; throws the first error.
 void run_job(const World& job, const std::function<void(const World&)>& body) {
   std::vector<std::exception_ptr> failures(kRanks);
   std::vector<std::thread> threads;
@@ -59,7 +59,7 @@ float sum_over(Group& group, float value) {
   return tensor[9].item<float>();
 }
 
-/// Two groups at once, then others that start where some ranks are done with the one before and some are not.
+/// Two groups at once, then others that start where only some ranks are done with the previous one.
 void make_groups(const World& job, const char* backend) {
   run_job(job, [&](const World& world) {
     const GroupOptions options{.backend = backend, .timeout_seconds = 20};

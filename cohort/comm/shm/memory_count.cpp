@@ -1,12 +1,12 @@
-// Counts what LibTorch's CPU allocator gives out, and refuses what would pass a limit.
+// Counts the allocations of LibTorch's CPU allocator and refuses those beyond a limit.
 //
-// The allocator of the process is wrapped, not replaced: what it returns is handed on with a deleter of ours. LibTorch frees by address
-// alone (raw_deallocate, and the tensors of others that took our deleter over), so sizes are kept in a table by address; an address that is
-// not in it was allocated before and goes to the wrapped allocator alone. Sizes are those asked for: rounding and the C library's own are
-// not counted. Cost: one atomic addition and one look-up under one of kNumShards mutexes for an allocation, the same for a release.
+// The process's allocator is wrapped: blocks get a deleter of ours. LibTorch frees by address alone (raw_deallocate, and tensors that took
+// over our deleter), so sizes are kept in a table by address; an unknown address was allocated before and goes to the wrapped allocator
+// only. Sizes are those requested, without rounding. Cost of an allocation or release: one atomic addition and one look-up under one of
+// kNumShards mutexes.
 //
-// Nothing here allocates with LibTorch's allocator, and a refusal leaves all counts as they were; so the exception may leave any operator
-// and any thread of backward.
+// Nothing here allocates with LibTorch's allocator, and a refusal leaves all counts unchanged, so the exception may pass through any
+// operator and thread of backward.
 
 #include "cohort/comm/shm/memory_count.h"
 
@@ -26,7 +26,7 @@
 namespace cohort {
 namespace {
 
-/// Bytes held, at most, and the limit.
+/// Bytes held, their peak, and the limit.
 class Count {
  public:
   void set_limit(int64_t bytes) { limit_ = bytes > 0 ? bytes : std::numeric_limits<int64_t>::max(); }
@@ -63,7 +63,7 @@ class SizeTable {
     const std::lock_guard<std::mutex> lock(shard.mutex);
     shard.bytes.insert_or_assign(data, bytes);
   }
-  /// 0 where it is not known.
+  /// 0 for an unknown address.
   int64_t remove(const void* data) {
     Shard& shard = shard_of(data);
     const std::lock_guard<std::mutex> lock(shard.mutex);
@@ -81,7 +81,7 @@ class SizeTable {
     std::unordered_map<const void*, int64_t> bytes;
   };
   Shard& shard_of(const void* data) {
-    // Blocks begin at multiples of 64, large ones at 64 behind a page.
+    // Blocks are aligned to 64 bytes, large ones to 64 behind a page.
     const auto address = reinterpret_cast<uintptr_t>(data);
     return shards_[((address >> 6) ^ (address >> 12)) % kNumShards];
   }
@@ -106,7 +106,7 @@ class CountingAllocator final : public c10::Allocator {
       c10::DataPtr data = base_.allocate(bytes);
       void* const address = data.get();
       sizes_.put(address, counted);
-      data.release_context();  // Ours from here on; release() gives it to the same deleter.
+      data.release_context();  // release() calls the same deleter.
       return {address, address, &release, data.device()};
     } catch (...) {
       count().give_back(counted);
@@ -116,7 +116,7 @@ class CountingAllocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
-  /// Null until it is installed, then for ever.
+  /// Null until installed.
   static std::atomic<CountingAllocator*>& installed() {
     static std::atomic<CountingAllocator*> allocator{nullptr};
     return allocator;
@@ -135,7 +135,7 @@ class CountingAllocator final : public c10::Allocator {
  private:
   static void release(void* data) {
     CountingAllocator& self = *installed();
-    // Before the block is free: another thread may be given the same address at once.
+    // Before the block is freed: another thread may get the same address at once.
     if (data) count().give_back(self.sizes_.remove(data));
     self.release_base_(data);
   }

@@ -1,26 +1,24 @@
 #pragma once
-// Memory that LibTorch's CPU allocator and the shared arena have given to this process, counted and, where asked, limited.
+// Counts, and optionally limits, memory allocated in this process by LibTorch's CPU allocator and the shared arena.
 
 #include <cstdint>
 
 namespace cohort {
 
-/// How the error of a limit begins: the command line knows it by that.
+/// Begin of the limit's error, by which the command line recognizes it.
 inline constexpr const char* kMemoryLimitReached = "this rank's memory limit is reached";
 
-/// From now on LibTorch's CPU allocations of this process are counted and those that would pass `limit_bytes` refused: Error(kEnvironment)
-/// that says what was asked for, what is held and the limit. 0: count only. Call once, before ranks' models are built; what was allocated
-/// before is not counted, but for count_memory(). Also call it before a GradientMemory is made (parallel/one_copy/gradient_memory.cpp,
-/// which takes LibTorch's allocator over from here): after it, what that gives out would be counted twice. A second call sets another
-/// limit. The three below are thread-safe.
+/// Counts LibTorch's CPU allocations from now on and refuses those beyond `limit_bytes` (0: no limit) with Error(kEnvironment), which
+/// states the request, the total and the limit. A second call changes the limit. Call before models are built, whose earlier allocations
+/// are not counted (except count_memory()), and before a GradientMemory is made, which wraps LibTorch's allocator too and would be counted
+/// twice. Thread-safe, like the functions below.
 void limit_memory(int64_t limit_bytes);
-/// Bytes held now and at most so far; 0 where limit_memory() was not called. What this rank took from the arena shared with its host counts
-/// here, what its peers took does not.
+/// Bytes held now, and the peak; 0 before limit_memory(). Includes memory that this rank, not its peers, took from the shared arena.
 int64_t counted_memory_bytes();
 int64_t peak_counted_memory_bytes();
 
-/// For memory that does not come from LibTorch's allocator. Throws like an allocation; negative gives back, and never throws. Counts from
-/// the start of the process, so that what is given back later was counted.
+/// For memory from other allocators. Throws like an allocation; a negative number releases and never throws. Counts from the start of the
+/// process.
 void count_memory(int64_t bytes);
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// The count belongs to the process, so every test runs in a process of its own.
+// Counts are per process, so every test runs in its own.
 
 #include "cohort/comm/shm/memory_count.h"
 
@@ -28,7 +28,7 @@ void require(bool holds, const std::string& what) {
 }
 void require_held(int64_t bytes, const std::string& when) { require(counted_memory_bytes() == bytes, concat(when, ": expected ", bytes)); }
 
-/// Runs `body` in a fork; what it threw, or "".
+/// Runs `body` in a fork; returns its error, or "".
 std::string in_process(const std::function<void()>& body) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -233,7 +233,7 @@ TEST_CASE("a block that another rank still reads is no longer counted where its 
         }) == "");
 }
 
-TEST_CASE("limits that are none are refused") {
+TEST_CASE("invalid limits are refused") {
   CHECK_THROWS_AS(limit_memory(-1), Error);
   CHECK(counted_memory_bytes() == 0);
   CHECK(peak_counted_memory_bytes() == 0);

@@ -14,7 +14,7 @@ namespace {
 
 size_t sum(const uint64_t* counts, int num) { return static_cast<size_t>(std::accumulate(counts, counts + num, uint64_t{0})); }
 
-/// Elements [begin, end) of `count` that `rank` computes: whole cache lines, so that no two ranks write to one.
+/// Elements that `rank` computes: whole cache lines, so that no two ranks write to one.
 struct Slice {
   size_t begin, end;
 };
@@ -74,20 +74,20 @@ void fill_job(ShmJob& job, const Call& call, int rank, int size) {
 }
 
 bool overwrites_input(const Call& call, int rank, int size) {
-  // Element for element over itself is harmless, and a broadcast's receivers give nothing.
+  // Element-wise in-place results are harmless, and a broadcast's receivers have no input.
   if (call.op == Op::kAllReduce || call.op == Op::kReduce || call.op == Op::kBroadcast) return false;
   const auto* const input = static_cast<const std::byte*>(call.input ? call.input : call.output);
   const auto* const output = static_cast<const std::byte*>(call.output);
   const size_t given = input_bytes(call, rank, size), taken = output_bytes(call, rank, size);
   if (given == 0 || taken == 0) return false;
-  const size_t own = static_cast<size_t>(rank) * piece_bytes(call);
+  const size_t own = static_cast<size_t>(rank) * rank_bytes(call);
   if ((call.op == Op::kAllGather || call.op == Op::kGather) && input == output + own) return false;
   if (call.op == Op::kScatter && output == input + own) return false;
   const std::less<const std::byte*> before;
   return before(input, output + taken) && before(output, input + given);
 }
 
-void check_piece_counts(const ShmJob& job) {
+void check_counts(const ShmJob& job) {
   for (int from = 0; from < job.size; ++from)
     for (int to = 0; to < job.size; ++to) {
       const uint64_t sent = job.counts[static_cast<size_t>(from)][to], expected = job.counts[static_cast<size_t>(to)][job.size + from];
@@ -97,23 +97,22 @@ void check_piece_counts(const ShmJob& job) {
     }
 }
 
-// All-read: every rank reads the inputs of all others where they lie and computes its own result.
+// All-read: every rank reads the inputs of all others in place and computes its own result.
 //
-//   1. start: a rank puts its input where others can read it (into the slot, or a copy) and publishes the slot.
+//   1. start: a rank makes its input readable (in the slot, or a copy) and publishes the slot.
 //   2. finish: it waits for all slots, reads what it needs and writes its output.
 //
 // Cost for a rank, n bytes an input, p ranks: one published line, p - 1 lines waited for; n copied, p n read, n written for a reduction.
-// One synchronisation, which is the least there can be, but p times the reading of a scheme in slices: right for small inputs, which lie in
-// caches. Copies are used again only after all ranks have published that they are done (ShmBoard::Counters::completed), which takes no wait
-// while the ring is long enough. Inputs that are shared themselves are read in place; the caller then adds a step at the end, since it may
-// change them when its call returns.
+// One synchronisation, the minimum, but p times the reads of a sliced scheme: right for small inputs, which lie in caches. Copies are
+// reused after all ranks have published that they are done (ShmBoard::Counters::completed), which needs no wait while the ring is long
+// enough. Shared inputs are read in place; the caller then adds a step, since it may change them when its call returns.
 //
 // Source: fan-in/fan-out of Graham and Shipman (EuroPVM/MPI 2008), and the small-message path of DeepSpeed's shared-memory kernels, which
 // copies results out of one fixed buffer and needs a second synchronisation for it; the ring of slots saves that one.
 
 namespace {
 
-void reduce_piece(const ShmJob& job, size_t at) {
+void reduce_range(const ShmJob& job, size_t at) {
   constexpr int kFew = 16;
   const std::byte* few[kFew];
   std::vector<const std::byte*> many(job.size > kFew ? static_cast<size_t>(job.size) : 0);
@@ -128,19 +127,19 @@ void reduce_piece(const ShmJob& job, size_t at) {
 void all_read(const ShmJob& job) {
   if (job.op == Op::kBarrier) return;
   if (job.reduces_whole()) {
-    if (job.count > 0 && (job.op == Op::kAllReduce || job.is_root())) reduce_piece(job, 0);
+    if (job.count > 0 && (job.op == Op::kAllReduce || job.is_root())) reduce_range(job, 0);
     return;
   }
   if (job.op == Op::kReduceScatter) {
-    if (job.count > 0) reduce_piece(job, static_cast<size_t>(job.rank) * job.bytes());
+    if (job.count > 0) reduce_range(job, static_cast<size_t>(job.rank) * job.bytes());
     return;
   }
-  // Each rank begins with its neighbour, so that not all read one rank's memory at a time.
+  // Each rank begins with its neighbour, so that not all read one rank's memory at once.
   for (int step = 1; step <= job.size; ++step) {
     const int from = (job.rank + step) % job.size;
     const Route route = job.route(from, job.rank);
     if (route.bytes == 0) continue;
-    // This rank's own piece may be there already: an all-gather in place.
+    // In place, this rank's own block is already there.
     if (from == job.rank && job.output + route.place == job.input + route.at) continue;
     std::memcpy(job.output + route.place, job.sources[static_cast<size_t>(from)] + route.at, route.bytes);
   }
@@ -151,10 +150,10 @@ void all_read(const ShmJob& job) {
 //   1. start: rank r publishes where its array lies.
 //   2. finish: it waits for all, reads slice r of all p arrays, computes in rank order and writes the result into all p arrays (of a
 //      reduce: the root's).
-//   3. One step, after which all slices are everywhere.
+//   3. One step, after which all ranks have all slices.
 //
-// Cost for a rank: n bytes read and n written, whatever p is; two synchronisations; no copy. On the host 2 p n bytes move, the lower bound
-// when every rank keeps its own result.
+// Cost for a rank: n bytes read and n written, whatever p is; two synchronisations; no copy. The host moves 2 p n bytes, the lower bound
+// where every rank keeps its own result.
 //
 // Source: single-copy collectives, XHC (Katevenis et al., CLUSTER 2022), and Rabenseifner's reduce-scatter (2004), whose all-gather becomes
 // part of the write. Differences: memory is shared from the start, so nothing is attached or pinned; the order of summation is that of
@@ -172,7 +171,7 @@ void push_in_place(const ShmJob& job, ShmSteps& steps) {
   steps.next();
 }
 
-// Tiled reduction: all-reduce or reduce of arrays of which at least one is private to its rank.
+// Tiled reduction: all-reduce or reduce of arrays of which at least one is private.
 //
 // The arrays are cut into tiles, a tile into p slices. Three things happen to a tile, one in each of three successive steps:
 //   1. stage: rank r copies its addends of the tile, without slice r, into shared memory;
@@ -180,8 +179,7 @@ void push_in_place(const ShmJob& job, ShmSteps& steps) {
 //   output
 //      and into slice r of its own tile;
 //   3. collect: it copies the other slices from the tiles of the ranks that computed them.
-// In step i, tile i is staged, tile i - 1 reduced and tile i - 2 collected, so that a step needs one synchronisation and ranks that are
-// a little early find work.
+// Step i stages tile i, reduces tile i - 1 and collects tile i - 2, so that a step needs one synchronisation and early ranks find work.
 //
 // Cost for a rank, n bytes, p ranks, T bytes a tile, f = (p - 1) / p: n/T + 1 synchronisations; f n copied in (read and written), n read
 // to reduce, n/p written twice, f n copied out: (4 f + 1 + 2/p) n, at p = 2 4 n. Copying everything in and letting every rank reduce
@@ -209,7 +207,7 @@ class TiledReduction {
 
  private:
   struct Range {
-    size_t at, in_tile, count;  // Elements: of the whole, of the tile, how many.
+    size_t at, in_tile, count;  // Elements: offset in the array, in the tile, count.
     size_t bytes;
   };
   Range range(size_t tile, int rank) const {
@@ -260,13 +258,13 @@ void tiled_reduction(const ShmJob& job, ShmSteps& steps, size_t tile_bytes) { Ti
 
 // Tiled exchange: broadcast, all-gather, gather, scatter, all-to-all and reduce-scatter where some rank's input is private to it.
 //
-// A rank's tile holds one section for all receivers where all need the same bytes, else one section for each. In step i every rank
+// A tile has one section for all receivers where they need the same bytes, else one per receiver. In step i every rank
 //   1. stages round i: copies the i-th section of what each receiver needs into its tile;
 //   2. takes round i - 1: copies its section out of the senders' tiles, or reduces it (reduce-scatter: its own addends straight from its
 //      input, in rank order).
 //
-// Cost for a rank that gives g and takes t bytes: g + t copied (read and written), one synchronisation for each T or T/p bytes of the
-// longest route. Senders and receivers work on different rounds at once, so a broadcast of large n takes the time of one copy, not two.
+// Cost for a rank that sends g and receives t bytes: g + t copied (read and written), one synchronisation for each T or T/p bytes of the
+// longest route. Senders and receivers work on different rounds, so a large broadcast takes the time of one copy, not two.
 //
 // Source: pipelined staging as in coll/sm of Open MPI; the rounds of all operations made one scheme by their routes are ours.
 
@@ -292,7 +290,7 @@ class TiledExchange {
   }
 
  private:
-  /// The part of a route that goes in a round.
+  /// The range of a route that is moved in a round.
   Route part(const Route& whole, size_t round) const {
     const size_t begin = std::min(whole.bytes, round * section_bytes_);
     return {whole.at + begin, whole.place + begin, std::min(section_bytes_, whole.bytes - begin)};

@@ -11,7 +11,7 @@
 
 namespace cohort {
 
-/// What `to` needs of `from`: `bytes` at `at` in from's input, for `place` in to's output.
+/// Data that `to` needs from `from`: `bytes` at offset `at` of from's input, for offset `place` of to's output.
 struct Route {
   size_t at = 0, place = 0, bytes = 0;
 };
@@ -24,16 +24,16 @@ struct ShmJob {
   size_t count = 0, element_bytes = 1;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  std::vector<const std::byte*> sources;  ///< Every rank's input, where it can be read here.
-  std::vector<std::byte*> targets;        ///< Every rank's output, where it can be written here.
+  std::vector<const std::byte*> sources;  ///< Every rank's input where readable here.
+  std::vector<std::byte*> targets;        ///< Every rank's output where writable here.
   std::vector<const uint64_t*> counts;    ///< Uneven all-to-all: each rank's elements to, then from each rank. Else empty.
 
   size_t bytes() const { return count * element_bytes; }
   bool is_root() const { return rank == root; }
   bool reduces_whole() const { return op == Op::kAllReduce || op == Op::kReduce; }
-  /// Whether all receivers need the same bytes of a sender.
+  /// Whether all receivers need the same bytes.
   bool same_for_all() const { return op == Op::kAllGather || op == Op::kBroadcast || op == Op::kGather; }
-  /// Not for all-reduce and reduce, in which everybody needs everything.
+  /// Not for all-reduce and reduce, where every rank needs everything.
   Route route(int from, int to) const;
   /// The longest route between two different ranks.
   size_t longest_route() const;
@@ -41,22 +41,21 @@ struct ShmJob {
 
 /// Sets everything but sources, targets and counts.
 void fill_job(ShmJob& job, const Call& call, int rank, int size);
-/// Whether the output lies over the input so that a result would overwrite what others still need.
+/// Whether writing the output would overwrite input that other ranks still need.
 bool overwrites_input(const Call& call, int rank, int size);
-/// Throws Error(kFailed), the same on all ranks, where one rank sends another a number of elements that it does not expect.
-void check_piece_counts(const ShmJob& job);
+/// Error(kFailed), the same on all ranks, where a send count differs from the receiver's.
+void check_counts(const ShmJob& job);
 
-// Steps that all ranks of a group take together inside a large call, and the tiles that go with them.
+// Synchronised steps within a large call, and their tiles.
 //
-// In step s a rank fills its tile s + 1, reads the tiles s of all ranks and may still read the tiles s - 1. Nobody enters step s before all
-// have left step s - 1, so three tiles a rank are enough: the one being filled is read by nobody. That holds from one call to the next too,
-// so a call needs no step at its end for the sake of the tiles.
+// In step s a rank fills its tile s + 1, reads the tiles s of all ranks and may still read the tiles s - 1. No rank enters step s before
+// all have left step s - 1, so three tiles per rank suffice, also from one call to the next.
 
 class ShmSteps {
  public:
   ShmSteps(const ShmBoard& board, const ShmWaiter& waiter) : board_(board), waiter_(waiter) {}
 
-  /// Ends this rank's step and waits until all have ended theirs: what they wrote in it is visible.
+  /// Ends this rank's step and waits for all ranks, whose writes are then visible.
   void next() {
     publish(board_.counters(board_.rank()).step, ++step_);
     waiter_.wait_all(board_.rank(), step_, [&](int peer) -> ShmFlag& { return board_.counters(peer).step; });
@@ -71,15 +70,15 @@ class ShmSteps {
   uint64_t step_ = 0;
 };
 
-// The ways in which a call moves its data through shared memory. ShmTransport picks one; the choice is the same on all ranks.
+// The algorithms. ShmTransport selects one, the same on all ranks.
 
 /// Every rank reads what it needs from job.sources.
 void all_read(const ShmJob& job);
 /// All-reduce or reduce: every rank computes a slice from job.sources and writes it into job.targets.
 void push_in_place(const ShmJob& job, ShmSteps& steps);
-/// All-reduce or reduce of memory that others cannot see.
+/// All-reduce or reduce of private memory.
 void tiled_reduction(const ShmJob& job, ShmSteps& steps, size_t tile_bytes);
-/// Any other call with memory that others cannot see.
+/// Any other call with private memory.
 void tiled_exchange(const ShmJob& job, ShmSteps& steps, size_t tile_bytes);
 
 }  // namespace cohort

@@ -7,10 +7,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <mutex>
 #include <new>
 #include <sstream>
@@ -25,9 +23,9 @@ namespace cohort {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr double kSocketSeconds = 5;  // All ranks are at this point when rank 0 begins to listen.
+constexpr double kSocketSeconds = 5;  // All ranks are waiting when rank 0 begins to listen.
 
-/// First bytes of the file.
+/// Header of the file.
 struct ShmHeader {
   uint64_t nonce;
 };
@@ -50,7 +48,7 @@ void set_text(c10d::Store& store, const std::string& key, const std::string& tex
 
 size_t file_bytes_for(int size) { return ShmArena::kHeaderBytes + static_cast<size_t>(size) * ShmArena::kRegionBytes; }
 
-/// Rank 0's file: -1 when this kernel gives none.
+/// Creates rank 0's file; -1 where the kernel does not support it.
 int make_file(int size) {
   const int fd = ::memfd_create("cohort-arena", MFD_CLOEXEC);
   if (fd < 0) return -1;
@@ -59,7 +57,7 @@ int make_file(int size) {
   return -1;
 }
 
-/// Waits for the text; "" when the store has none within its time-out or is gone.
+/// Waits for an entry; "" on a time-out or without the store.
 std::string try_text(c10d::Store& store, const std::string& key) {
   try {
     return get_text(store, key);
@@ -68,7 +66,7 @@ std::string try_text(c10d::Store& store, const std::string& key) {
   }
 }
 
-/// Rank 0 gives the file to those who asked.
+/// Sends rank 0's file to the ranks that need it.
 void hand_out(c10d::Store& store, const std::string& socket_name, int fd, int num_receivers) {
   try {
     DescriptorServer server(socket_name);
@@ -82,7 +80,7 @@ void hand_out(c10d::Store& store, const std::string& socket_name, int fd, int nu
 }  // namespace
 
 ShmArena::Map::Map(int fd, int size) : fd_(fd), bytes_(file_bytes_for(size)) {
-  // Touching pages beyond the end of a file that is not ours would be a SIGBUS.
+  // Touching pages beyond the end of a foreign file would be a SIGBUS.
   if (::lseek(fd, 0, SEEK_END) != static_cast<off_t>(bytes_)) return;
   void* map = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (map != MAP_FAILED) base_ = static_cast<std::byte*>(map);
@@ -95,7 +93,7 @@ ShmArena::Map::~Map() {
 
 bool ShmArena::Map::has_nonce(uint64_t nonce) const { return base_ && reinterpret_cast<const ShmHeader*>(base_)->nonce == nonce; }
 
-/// What rank 0 tells the others, and how they come by the file.
+/// What rank 0 publishes, and how others open the file.
 struct ShmArena::Opener {
   int pid = 0, fd = -1;
   uint64_t nonce = 0;
@@ -107,7 +105,7 @@ struct ShmArena::Opener {
   }
   std::string socket_name() const { return concat("cohort/arena/", nonce); }
 
-  /// Files of this process that rank 0 has mapped, for ranks that are its threads: one mapping is one address for a sanitizer to watch.
+  /// Files mapped by rank 0 in this process, for ranks that are its threads: one mapping is one address for sanitizers.
   static std::shared_ptr<Map> mapped_here(uint64_t nonce, std::shared_ptr<Map> put = nullptr) {
     static std::mutex mutex;
     static std::map<uint64_t, std::weak_ptr<Map>> maps;
@@ -166,7 +164,7 @@ std::shared_ptr<ShmArena> ShmArena::create(c10d::Store& store, int rank, int siz
   return std::shared_ptr<ShmArena>(new ShmArena(std::move(map), rank, size));
 }
 
-/// Takes `bytes` of memory for [offset, offset + bytes) of this rank's region, which ends at `limit`.
+/// Commits memory for [offset, offset + bytes) of this rank's region, which ends at `limit`.
 std::byte* ShmArena::commit(size_t offset, size_t bytes, size_t limit) {
   if (offset > limit || bytes > limit - offset)
     fail(ErrorCode::kEnvironment, "the shared region of rank ", rank_, " is used up: ", offset, " of ", limit, " bytes, ", bytes,
@@ -193,7 +191,7 @@ void ShmArena::give_back(const std::byte* data, size_t bytes) {
 at::Tensor ShmArena::allocate(int64_t num_elements, at::TensorOptions options) {
   const size_t bytes = round_up(std::max<size_t>(1, static_cast<size_t>(num_elements) * options.dtype().itemsize()), kPage);
   std::byte* const data = commit(next_, bytes, kRegionBytes / 2);
-  // Offsets are never used twice, so ranks that free at different times still allocate alike.
+  // Offsets are never reused, so ranks that free at different times still allocate alike.
   next_ += bytes;
   return at::from_blob(data, {num_elements}, [arena = shared_from_this(), data, bytes](void*) { arena->give_back(data, bytes); }, options);
 }
@@ -230,7 +228,7 @@ namespace {
 
 enum State : uint32_t { kUsed, kReleased, kOrphaned };
 
-/// Sizes are rounded up to one of eight steps between two powers of two, so that packets whose sizes differ a little share blocks.
+/// Rounds up to one of eight sizes between powers of two, so that packets of similar sizes share blocks.
 size_t rounded_size(size_t bytes) {
   const size_t step = std::max<size_t>(4096, std::bit_floor(bytes) / 8);
   return (bytes + step - 1) / step * step;
@@ -240,7 +238,7 @@ size_t rounded_size(size_t bytes) {
 
 struct alignas(64) ShmBlocks::Header {
   std::atomic<uint32_t> state{kUsed};
-  size_t block_bytes;  // This header among them.
+  size_t block_bytes;  // Including this header.
 };
 
 ShmBlocks::Header& ShmBlocks::header_of(std::byte* data) { return *std::launder(reinterpret_cast<Header*>(data - sizeof(Header))); }
@@ -251,7 +249,7 @@ ShmBlocks::~ShmBlocks() {
   const auto give_back = [this](std::byte* data) { arena_->release_local(data - sizeof(Header), header_of(data).block_bytes); };
   for (const auto& [bytes, blocks] : free_) std::for_each(blocks.begin(), blocks.end(), give_back);
   for (std::byte* data : used_) {
-    const size_t bytes = header_of(data).block_bytes;  // Afterwards the block may be gone.
+    const size_t bytes = header_of(data).block_bytes;  // Read before the block may be gone.
     if (header_of(data).state.exchange(kOrphaned, std::memory_order_acq_rel) == kReleased) give_back(data);
     else arena_->leave_local(bytes);
   }
@@ -259,11 +257,11 @@ ShmBlocks::~ShmBlocks() {
 
 void ShmBlocks::release(ShmArena& arena, std::byte* data) {
   Header& header = header_of(data);
-  const size_t bytes = header.block_bytes;  // Afterwards the block is its owner's again.
+  const size_t bytes = header.block_bytes;  // Read before the block is its owner's again.
   if (header.state.exchange(kReleased, std::memory_order_acq_rel) == kOrphaned) arena.free_left(data - sizeof(Header), bytes);
 }
 
-/// Finds out which blocks have come back.
+/// Collects released blocks.
 void ShmBlocks::collect() {
   std::erase_if(used_, [this](std::byte* data) {
     if (header_of(data).state.load(std::memory_order_acquire) != kReleased) return false;
@@ -276,7 +274,7 @@ void ShmBlocks::collect() {
 std::byte* ShmBlocks::take(size_t bytes) {
   const size_t wanted = rounded_size(bytes + sizeof(Header));
   collect();
-  // Up to twice the size: else a few small packets would hold the large blocks, and large ones take new memory.
+  // At most twice the size: otherwise small packets would hold the large blocks, and large ones take new memory.
   for (auto found = free_.lower_bound(wanted); found != free_.end() && found->first <= 2 * wanted; ++found) {
     if (found->second.empty()) continue;
     std::byte* const data = found->second.back();

@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks of one group write for each other to see: where it lies in the arena.
+// Shared state of one group: where it lies in the arena.
 
 #include <atomic>
 #include <cstddef>
@@ -12,20 +12,20 @@
 
 namespace cohort {
 
-/// How a rank gives its input of a call to the others.
+/// How a rank provides its input of a call to the others.
 enum class ShmSource : uint32_t {
-  kNothing,  ///< Gives nothing: a receiver of a broadcast, a barrier, no elements.
+  kNothing,  ///< No input: a receiver of a broadcast, a barrier, no elements.
   kInline,   ///< In the slot.
   kCopied,   ///< In this rank's ring.
   kShared,   ///< The caller's memory lies in the arena and is read there.
-  kPrivate,  ///< The caller's memory cannot be seen by others: it goes through tiles.
+  kPrivate,  ///< The caller's memory is private and goes through tiles.
 };
 
-/// A call as its rank announces it. What a peer reads of a small call are the first one to three cache lines.
+/// A call announced by its rank. For a small call peers read its first one to three cache lines.
 struct alignas(128) ShmSlot {
   static constexpr size_t kInlineBytes = 152;
   struct Offsets {
-    uint64_t input, output;  ///< In this rank's region; `output` only where input and output are both shared.
+    uint64_t input, output;  ///< In this rank's region; `output` only where both are shared.
   };
 
   ShmFlag arrived;   ///< Number of the call that the slot holds.
@@ -37,29 +37,29 @@ struct alignas(128) ShmSlot {
     std::byte data[kInlineBytes];  ///< kInline.
     Offsets offsets;               ///< kCopied, kShared.
   };
-  Signature signature;  ///< In full, for messages.
+  Signature signature;  ///< For error messages.
 };
 static_assert(sizeof(ShmSlot) == 256);
 
-/// The way from one rank to another for messages. Its ring is allocated by the sender with its first message.
+/// The message channel between two ranks. The sender allocates its ring with the first message.
 struct ShmChannel {
-  ShmCounter written;                       ///< Bytes of the ring that the sender has filled, since the beginning.
-  ShmCounter consumed;                      ///< Bytes that the receiver has taken out.
+  ShmCounter written;                       ///< Total bytes written by the sender.
+  ShmCounter consumed;                      ///< Total bytes read by the receiver.
   alignas(128) std::atomic<uint64_t> ring;  ///< Offset in the sender's region.
 };
 
-/// Memory of the arena at the same offset on all ranks, zero at the start: counters, slots, channels, a ring for copies and tiles.
+/// Arena memory at the same offset on all ranks, initially zero: counters, slots, channels, a ring for copies, and tiles.
 class ShmBoard {
  public:
   static constexpr uint64_t kNumSlots = 64;
   static constexpr size_t kRingBytes = 512 << 10;
-  static constexpr size_t kTileBytes = 512 << 10;  ///< The most that a tile may be.
+  static constexpr size_t kTileBytes = 512 << 10;  ///< Upper limit.
   static constexpr int kNumTiles = 3;
 
   struct Counters {
     ShmCounter step;       ///< See shm_algorithms.h.
-    ShmCounter completed;  ///< Calls up to this one are finished here; their slots and copies may be used again. Published now and then.
-    ShmCounter lost;       ///< 1 + a rank that this one has found ended.
+    ShmCounter completed;  ///< Calls up to this one are finished here, so their slots and copies may be reused. Published in batches.
+    ShmCounter lost;       ///< 1 + a rank found ended.
   };
 
   /// Collective, as ShmArena::reserve() is.
@@ -81,8 +81,8 @@ class ShmBoard {
   Counters& counters(int rank) const { return *reinterpret_cast<Counters*>(of(rank)); }
   ShmSlot& slot(int rank, uint64_t number) const { return reinterpret_cast<ShmSlot*>(of(rank) + slots_at_)[number % kNumSlots]; }
   ShmChannel& channel(int from, int to) const { return reinterpret_cast<ShmChannel*>(of(from) + channels_at_)[to]; }
-  /// An uneven all-to-all: elements to each rank, then from each rank.
-  uint64_t* piece_counts(int rank, uint64_t number) const {
+  /// Uneven all-to-all: elements to each rank, then from each rank.
+  uint64_t* rank_counts(int rank, uint64_t number) const {
     return reinterpret_cast<uint64_t*>(of(rank) + counts_at_) + number % kNumSlots * 2 * static_cast<size_t>(size());
   }
   std::byte* ring(int rank) const { return of(rank) + ring_at_; }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <stdexcept>
 
 #include "cohort/base/fail.h"
 
@@ -10,9 +9,9 @@ namespace cohort {
 
 struct ShmMessages::Frame {
   enum class Kind : uint32_t {
-    kData,    // `length` bytes of the message follow.
-    kShared,  // The whole message lies at `offset` of the sender's region.
-    kSkip,    // The rest of the ring is empty; the next frame is at its beginning.
+    kData,    // `length` bytes follow.
+    kShared,  // The message lies at `offset` of the sender's region.
+    kSkip,    // Padding up to the ring's end.
   };
   static constexpr size_t kHeaderBytes = 64;
 
@@ -20,7 +19,7 @@ struct ShmMessages::Frame {
   int32_t tag = 0;
   Kind kind = Kind::kData;
 
-  /// What it takes of the ring.
+  /// Bytes occupied in the ring.
   size_t ring_bytes() const { return kHeaderBytes + (kind == Kind::kShared ? 0 : (length + 63) / 64 * 64); }
 };
 
@@ -29,7 +28,7 @@ struct ShmMessages::Sending {
   size_t bytes;
   int tag;
   size_t written = 0;
-  uint64_t taken_at = 0;  // In the arena: taken when so much of the ring is consumed.
+  uint64_t taken_at = 0;  // In the arena: read when so much of the ring is consumed.
   bool done = false;
 };
 
@@ -45,16 +44,16 @@ struct ShmMessages::Receiving {
 struct ShmMessages::Arriving {
   int from, tag;
   size_t bytes, got = 0;
-  std::vector<std::byte> kept;    // While nobody has asked for it.
-  std::shared_ptr<Receiving> to;  // Who has.
+  std::vector<std::byte> kept;    // Buffer without a posted receive.
+  std::shared_ptr<Receiving> to;  // The matching receive.
 };
 
 struct ShmMessages::Peer {
-  std::deque<std::shared_ptr<Sending>> outgoing;  // Not wholly in the ring yet.
-  std::deque<std::shared_ptr<Sending>> untaken;   // In the arena, not taken yet.
+  std::deque<std::shared_ptr<Sending>> outgoing;  // Not completely in the ring.
+  std::deque<std::shared_ptr<Sending>> untaken;   // In the arena, not read.
   std::byte* ring = nullptr;                      // To this peer.
-  uint64_t written = 0, consumed = 0;             // By this rank: to the peer, from the peer.
-  std::shared_ptr<Arriving> arriving;             // Its frames are coming in.
+  uint64_t written = 0, consumed = 0;
+  std::shared_ptr<Arriving> arriving;             // Being received.
   size_t kept_bytes = 0;
 };
 
@@ -97,7 +96,7 @@ ShmMessages::~ShmMessages() {
   waiter_->set_idle(nullptr);
   for (int to = 0; to < board_->size(); ++to) {
     const Peer& peer = peers_[static_cast<size_t>(to)];
-    // What has not been taken stays for the receiver; it goes with the arena.
+    // Unread messages stay for the receiver until the arena ends.
     if (peer.ring && ShmWaiter::has_reached(board_->channel(board_->rank(), to).consumed, peer.written))
       board_->arena()->release_local(peer.ring, kRingBytes);
   }
@@ -134,7 +133,7 @@ void ShmMessages::wait(Handle& handle) {
                       concat(who, handle.is_send() ? " take" : " send", " a message with tag ", handle.tag()));
 }
 
-// --- Sending. ---
+// Sending.
 
 std::shared_ptr<Message> ShmMessages::send(const void* data, size_t bytes, int peer, int tag) {
   check_peer(peer, false);
@@ -167,7 +166,7 @@ bool ShmMessages::push_frames(int to) {
   return moved;
 }
 
-/// Notes which messages in the arena the receiver has taken.
+/// Completes messages in the arena that the receiver has read.
 bool ShmMessages::learn_taken(int to) {
   Peer& peer = peers_[static_cast<size_t>(to)];
   bool moved = false;
@@ -186,7 +185,7 @@ bool ShmMessages::push_frame(int to, Sending& message) {
   const size_t at = static_cast<size_t>(peer.written % kRingBytes), left = message.bytes - message.written;
   size_t offset = 0;
   Frame frame{message.bytes, std::min(left, kFrameBytes - Frame::kHeaderBytes), 0, message.tag, Frame::Kind::kData};
-  // A small message is sooner copied than asked back for.
+  // Copying a small message is faster than waiting for its reader.
   if (message.bytes > kFrameBytes && board_->arena()->offset_of(message.data, message.bytes, &offset))
     frame = {message.bytes, message.bytes, offset, message.tag, Frame::Kind::kShared};
   if (at + frame.ring_bytes() > kRingBytes) frame = {0, kRingBytes - at - Frame::kHeaderBytes, 0, 0, Frame::Kind::kSkip};
@@ -204,7 +203,7 @@ bool ShmMessages::push_frame(int to, Sending& message) {
   return true;
 }
 
-// --- Receiving. ---
+// Receiving.
 
 std::shared_ptr<Message> ShmMessages::receive(void* data, size_t bytes, int peer, int tag) {
   check_peer(peer, true);
@@ -221,7 +220,7 @@ std::shared_ptr<Message> ShmMessages::receive(void* data, size_t bytes, int peer
   return std::make_shared<Handle>(shared_from_this(), nullptr, std::move(message), peer);
 }
 
-/// Whether this rank takes in what `from` sends: somebody has asked for it, or may ask later and there is room to keep it.
+/// Whether frames of `from` may be read: a receive is posted, or there is room to buffer them.
 bool ShmMessages::may_take(int from) const {
   const Peer& peer = peers_[static_cast<size_t>(from)];
   if (peer.kept_bytes < kMostKeptBytes || (peer.arriving && peer.arriving->to)) return true;
@@ -272,7 +271,7 @@ std::shared_ptr<ShmMessages::Arriving> ShmMessages::begin_message(int from, cons
   return message;
 }
 
-/// Takes the first receive that waits for such a message off the list.
+/// Removes and returns the first matching posted receive.
 std::shared_ptr<ShmMessages::Receiving> ShmMessages::find_posted(int from, int tag) {
   const auto found = std::find_if(posted_.begin(), posted_.end(), [&](const std::shared_ptr<Receiving>& posted) {
     return posted->tag == tag && (posted->peer < 0 || posted->peer == from);
@@ -283,7 +282,7 @@ std::shared_ptr<ShmMessages::Receiving> ShmMessages::find_posted(int from, int t
   return posted;
 }
 
-/// From now on the message goes to `to`, what has come of it too.
+/// Directs a message to a receive, including what has arrived.
 void ShmMessages::bind(Arriving& message, std::shared_ptr<Receiving> to) {
   peers_[static_cast<size_t>(message.from)].kept_bytes -= message.bytes;
   to->source = message.from;

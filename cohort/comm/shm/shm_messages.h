@@ -2,18 +2,18 @@
 // Point-to-point messages through shared memory.
 //
 // Every ordered pair of ranks has a channel: a ring of bytes in the sender's region (allocated with the pair's first message), the number
-// of bytes written and the number consumed. A message is cut into frames of at most kFrameBytes; a frame is a header and its bytes, or,
-// where the data lies in the arena itself, a header that says where. Messages of a pair follow one another.
+// of bytes written and the number consumed. A message is cut into frames of at most kFrameBytes: a header and data, or, where the data lies
+// in the arena, a header with its offset. Messages of a pair are in order.
 //
 //   send: frames are written while the ring has room; the rest whenever this rank makes progress: in done() and wait() of any message, and
-//     while it waits for anything else. A copied message is done when all of it is in the ring, one in the arena when it has been taken.
+//     while it waits for anything else. A copied message is done when it is in the ring, one in the arena when it has been read.
 //   receive: the first frame of a message finds the first receive posted for its tag and its data goes straight there; where there is none
 //     it is kept aside, so that messages behind it can be received, and the next receive for that tag takes it.
 //
-// A rank takes frames in whenever it makes progress, up to kMostKeptBytes a sender that nobody has asked for. So two ranks that send to
-// each other before they receive do not wait for each other, unless they send more than that.
+// A rank reads frames whenever it makes progress, up to kMostKeptBytes per sender without a posted receive. So two ranks that send to each
+// other before they receive do not wait for each other, unless they send more than that.
 //
-// Cost: two copies of a byte (one where it lies in the arena), two cache lines a frame.
+// Cost: two copies of a byte (one where it lies in the arena), two cache lines per frame.
 // Source: the eager protocol and unexpected-message queue common to MPI libraries (MPICH's Nemesis: Buntinas et al., CCGrid 2006).
 
 #include <cstddef>
@@ -41,11 +41,11 @@ class ShmMessages : public std::enable_shared_from_this<ShmMessages> {
   ~ShmMessages();
   ShmMessages(const ShmMessages&) = delete;
 
-  /// Error(kBadInput) for a rank that is none. The memory must live until the message is done, also when it is not waited for.
+  /// Error(kBadInput) for an invalid rank. The memory must live until the message is done, also when it is not waited for.
   std::shared_ptr<Message> send(const void* data, size_t bytes, int peer, int tag);
   std::shared_ptr<Message> receive(void* data, size_t bytes, int peer, int tag);
 
-  /// Moves what can be moved without waiting; returns whether anything moved.
+  /// Makes progress without waiting. Whether anything moved.
   bool progress();
 
  private:
@@ -72,8 +72,8 @@ class ShmMessages : public std::enable_shared_from_this<ShmMessages> {
   std::shared_ptr<ShmBoard> board_;
   std::shared_ptr<ShmWaiter> waiter_;
   std::vector<Peer> peers_;
-  std::list<std::shared_ptr<Receiving>> posted_;     // In the order of receive().
-  std::list<std::shared_ptr<Arriving>> unexpected_;  // In the order of arrival; asked for by nobody yet.
+  std::list<std::shared_ptr<Receiving>> posted_;
+  std::list<std::shared_ptr<Arriving>> unexpected_;  // In order of arrival, without a posted receive.
 };
 
 }  // namespace cohort

@@ -112,7 +112,7 @@ TEST_CASE("a storm of messages between all pairs, from anybody") {
     for (int number = 0; number < kMessages; ++number)
       for (int peer = 0; peer < size; ++peer) {
         kept.push_back(bytes_of(length(rank, number), rank + number));
-        // A fixed length goes to all alike on tag 1000, so that it may be received from anybody.
+        // All send the same length on tag 1000, so that it may be received from any rank.
         sent.push_back(transport.send(kept.back().data(), kept.back().size(), peer, number));
         kept.push_back({static_cast<uint8_t>(rank)});
         sent.push_back(transport.send(kept.back().data(), 1, peer, 1000));

@@ -33,7 +33,7 @@ constexpr std::array kReductions{Reduction::kSum, Reduction::kAverage, Reduction
 enum class Placement { kPrivate, kArena, kMixed };
 enum class Aliasing { kApart, kEqual, kOwnPlace };
 
-/// Around the sizes at which the way changes, in bytes: in the slot, copied, tiles (one, three).
+/// Around the sizes in bytes at which the algorithm changes: in the slot, copied, tiles (one, three).
 std::vector<size_t> sizes(size_t element_bytes) {
   std::vector<size_t> counts{0, 1, 7, 31};
   for (const size_t bytes : {ShmSlot::kInlineBytes, size_t{512}, size_t{1024}, size_t{2048}, size_t{6144}})
@@ -107,7 +107,7 @@ constexpr bool is_half_wide = std::is_same_v<T, c10::Half> || std::is_same_v<T, 
 template <typename T>
 constexpr bool is_complex = std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
 
-/// Elements [0, count) of a rank's input: any bits of whole numbers, -2 to 2 of others.
+/// Elements [0, count) of a rank's input: any bits for integers, -2 to 2 for others.
 std::vector<std::byte> data_of(const Case& of, int rank, size_t count) {
   std::vector<std::byte> data(count * c10::elementSize(of.type));
   with_type(of.type, [&]<typename T>(T) {
@@ -204,7 +204,7 @@ void append(std::vector<std::byte>& to, const std::vector<std::byte>& from, size
   to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(at), from.begin() + static_cast<std::ptrdiff_t>(at + bytes));
 }
 
-/// What `rank` must have in its output; empty where it takes nothing.
+/// The expected output of `rank`; empty where it has none.
 std::vector<std::byte> expected_of(const Case& of, const std::vector<std::vector<std::byte>>& inputs, int rank) {
   const int size = static_cast<int>(inputs.size());
   const size_t element_bytes = c10::elementSize(of.type), bytes = of.count * element_bytes, place = static_cast<size_t>(rank) * bytes;

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/shm/shm_algorithms.h"
 #include "cohort/comm/shm/shm_messages.h"
 #include "cohort/comm/transport/calls.h"
 #include "cohort/comm/transport/reduce.h"
@@ -12,9 +11,9 @@
 namespace cohort {
 namespace {
 
-// Publishing that a call is completed costs every peer a cache line, so small calls share one publication.
+// A published completion costs every peer a cache line, so small calls share one.
 constexpr uint64_t kPublishEvery = ShmBoard::kNumSlots / 4;
-// Copies above this are better put where the last ones were, in cache, than after them.
+// Larger copies should reuse the ring's first bytes, which are in cache.
 constexpr size_t kReuseBytes = 2 << 10;
 constexpr uint64_t kNowhere = ~uint64_t{0};
 
@@ -24,7 +23,7 @@ uint64_t key_of(const Signature& signature) {
          static_cast<uint64_t>(static_cast<uint32_t>(signature.root)) << 32;
 }
 
-/// 0 for no name.
+/// 0 without a name.
 uint32_t hash_of(const char (&name)[sizeof Signature::name]) {
   if (name[0] == 0) return 0;
   uint64_t hash = 0;
@@ -57,13 +56,13 @@ ShmTransport::~ShmTransport() = default;
 
 void ShmTransport::set_tuning(const ShmTuning& tuning) {
   tuning_ = tuning;
-  // A tile has a cache line for every rank; of the ring, several copies fit.
+  // A tile has a cache line per rank; several copies fit into the ring.
   tuning_.tile_bytes = std::clamp<size_t>(tuning.tile_bytes / 64 * 64, 64 * static_cast<size_t>(size()), ShmBoard::kTileBytes);
   tuning_.flat_bytes = std::min(tuning.flat_bytes, ShmBoard::kRingBytes / 4);
   tuning_.direct_bytes = std::min(tuning.direct_bytes, ShmBoard::kRingBytes / 4);
 }
 
-// --- Starting. ---
+// Starting.
 
 void ShmTransport::start(Call& call) {
   const uint64_t number = started_ + 1;
@@ -82,13 +81,13 @@ void ShmTransport::start(Call& call) {
   publish(slot.arrived, number);
 }
 
-/// Makes the slot of `number` free.
+/// Waits until the slot of `number` is free.
 void ShmTransport::make_room(uint64_t number) {
   if (number - finished_ > kMaxUnderWay) finish_oldest();
   if (number <= ShmBoard::kNumSlots || completed_by_all_ + ShmBoard::kNumSlots >= number) return;
   learn_completed();
   if (completed_by_all_ + ShmBoard::kNumSlots >= number) return;
-  // This rank has finished that call long ago (kMaxUnderWay) and published it, so no peer can be waiting for it meanwhile.
+  // This rank has finished and published that call long ago (kMaxUnderWay), so no peer can be waiting for it.
   waiter_->wait_all(rank(), number - ShmBoard::kNumSlots, [&](int peer) -> ShmFlag& { return board_->counters(peer).completed; });
   learn_completed();
 }
@@ -111,7 +110,7 @@ void ShmTransport::learn_completed() {
 }
 
 void ShmTransport::place_counts(const Call& call, uint64_t number) {
-  uint64_t* const counts = board_->piece_counts(rank(), number);
+  uint64_t* const counts = board_->rank_counts(rank(), number);
   const size_t num = static_cast<size_t>(size());
   if (call.send_counts.size() != num || call.receive_counts.size() != num)
     fail(ErrorCode::kBadInput, "all-to-all of ", num, " ranks with ", call.send_counts.size(), " counts to send and ",
@@ -120,7 +119,7 @@ void ShmTransport::place_counts(const Call& call, uint64_t number) {
   std::copy(call.receive_counts.begin(), call.receive_counts.end(), counts + num);
 }
 
-/// Whether peers can work on the caller's memory itself.
+/// Whether peers can access the caller's memory.
 bool ShmTransport::is_shared(const Call& call, size_t given, ShmSlot::Offsets* offsets) const {
   const void* const input = call.input ? call.input : call.output;
   size_t at = 0;
@@ -154,7 +153,7 @@ void ShmTransport::place_input(const Call& call, ShmSlot& slot, uint64_t number)
   }
 }
 
-/// Room for a copy of `bytes` that lasts until all have completed call `number`; null when the ring is full.
+/// Room for a copy until all ranks have completed call `number`; null when the ring is full.
 std::byte* ShmTransport::take_from_ring(size_t bytes, uint64_t number) {
   const size_t length = (bytes + 63) / 64 * 64;
   const auto place = [&]() -> size_t {
@@ -182,7 +181,7 @@ bool ShmTransport::ready(const Call& call) {
   return true;
 }
 
-// --- Finishing. ---
+// Finishing.
 
 void ShmTransport::finish(Call& call) {
   if (call.handle == 0) start(call);
@@ -196,7 +195,7 @@ void ShmTransport::finish(Call& call) {
 }
 
 void ShmTransport::run(const Call& call, uint64_t number) {
-  // Whatever happens, this call is over on this rank; what it had copied is given back when all have come so far.
+  // In any case this call ends on this rank; its copy is freed when all ranks have completed it.
   struct Over {
     ShmTransport& transport;
     uint64_t number;
@@ -213,11 +212,11 @@ void ShmTransport::run(const Call& call, uint64_t number) {
   move_data(call, number);
 }
 
-/// Refuses, the same on all ranks, calls that do not agree or make no sense.
+/// Throws, the same on all ranks, for calls that differ or are invalid.
 void ShmTransport::check(const Call& call, uint64_t number) {
   const ShmSlot& mine = board_->slot(rank(), number);
   bool same = true;
-  uint32_t name = 0;  // The first that a rank gave: all ranks compare with the same one.
+  uint32_t name = 0;  // The first name given: all ranks compare with the same one.
   for (int peer = 0; peer < size(); ++peer) {
     const ShmSlot& slot = board_->slot(peer, number);
     if (name == 0) name = slot.name_hash;
@@ -231,7 +230,7 @@ void ShmTransport::check(const Call& call, uint64_t number) {
   if (call.op == Op::kAllReduce || call.op == Op::kReduce || call.op == Op::kReduceScatter) check_reduction(call.reduction, call.type);
 }
 
-/// Where every rank's input (and output) can be seen.
+/// Sets the addresses of every rank's input and output.
 void ShmTransport::read_slots(uint64_t number, bool* any_private, bool* any_shared) {
   job_.sources.resize(static_cast<size_t>(size()));
   job_.targets.resize(static_cast<size_t>(size()));
@@ -253,8 +252,8 @@ void ShmTransport::read_slots(uint64_t number, bool* any_private, bool* any_shar
 void ShmTransport::move_data(const Call& call, uint64_t number) {
   fill_job(job_, call, rank(), size());
   if (call.op == Op::kAllToAll && !call.send_counts.empty()) {
-    for (int peer = 0; peer < size(); ++peer) job_.counts.push_back(board_->piece_counts(peer, number));
-    check_piece_counts(job_);
+    for (int peer = 0; peer < size(); ++peer) job_.counts.push_back(board_->rank_counts(peer, number));
+    check_counts(job_);
   }
   bool any_private = false, any_shared = false, any_copied = false;
   read_slots(number, &any_private, &any_shared);
@@ -268,7 +267,7 @@ void ShmTransport::move_data(const Call& call, uint64_t number) {
   }
   if (!any_private && !any_shared) return all_read(job_);
   if (job_.reduces_whole()) {
-    // Reading in place what its owner overwrites with the result would race, so shared arrays go with shared arrays only.
+    // Reading in place what its owner overwrites with the result would race, so shared arrays are only combined with shared arrays.
     return any_private || any_copied ? tiled_reduction(job_, steps_, tuning_.tile_bytes) : push_in_place(job_, steps_);
   }
   std::vector<std::byte> apart;
@@ -285,7 +284,7 @@ void ShmTransport::move_data(const Call& call, uint64_t number) {
   if (!apart.empty()) std::memcpy(call.output, apart.data(), apart.size());
 }
 
-// --- Messages. ---
+// Messages.
 
 std::shared_ptr<Message> ShmTransport::send(const void* data, size_t bytes, int peer, int tag) {
   return messages_->send(data, bytes, peer, tag);

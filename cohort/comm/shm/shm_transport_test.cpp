@@ -54,7 +54,7 @@ TEST_CASE("more calls than slots may be started before the first is finished") {
   });
 }
 
-TEST_CASE("ready tells whether all have come") {
+TEST_CASE("ready() tells whether all ranks have started the call") {
   run_shm_threads(2, [](ShmTransport& transport) {
     at::Tensor tensor = at::ones({10});
     Call sum = sum_of(tensor);
@@ -196,7 +196,7 @@ TEST_CASE("a rank that is stopped is named after the time-out") {
   CHECK(ranks.report(0) == "rank 1 did not come within 0.5 s");
 }
 
-TEST_CASE("a rank that waits for the message of a dead one is told") {
+TEST_CASE("a rank that waits for the message of a dead one gets an error") {
   ForkedRanks ranks(2, /*timeout_seconds=*/30, [](ShmTransport& transport) -> std::string {
     if (transport.rank() == 1) {
       int last_words = 5;

@@ -1,13 +1,9 @@
-// How sizes are found: an all-reduce of floats, the call that matters most, is timed as rank 0 sees it; the smallest of a few rounds
-// counts.
+// Tuning times an all-reduce of floats, the most important call, on rank 0; the minimum of some rounds counts.
 //   1. tile_bytes: 1 MiB of private memory with tiles of 64 to 512 KiB; the fastest.
 //   2. flat_bytes: for sizes from 64 KiB downwards, copied against tiles; the largest at which copying is faster.
 //   3. direct_bytes: the same for shared memory, copied against in place.
 // Rank 0 broadcasts each answer before the next question is asked, so that all ranks time the same calls. When its time is up (a busy
 // machine) it asks no more.
-
-#include "cohort/comm/shm/shm_tuning.h"
-#include "cohort/base/clock.h"
 
 #include <unistd.h>
 
@@ -15,6 +11,7 @@
 #include <chrono>
 #include <vector>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/shm/shm_transport.h"
@@ -36,7 +33,7 @@ class Tuner {
 
   ShmTuning run() {
     ShmTuning best = transport_.tuning();
-    // The first touch of the memory is no measurement.
+    // The first touch of memory is not measured.
     seconds(best, private_.data(), kLargeBytes);
     seconds(best, shared_, kLargestFlatBytes);
     best.measured = fastest_tile(&best) && largest_flat(&best, private_.data(), &ShmTuning::flat_bytes) &&
@@ -48,7 +45,7 @@ class Tuner {
   using Clock = std::chrono::steady_clock;
   enum class Answer : uint8_t { kNo, kYes, kTimeIsUp };
 
-  /// Rank 0's answer on all ranks.
+  /// Broadcasts rank 0's answer.
   Answer agree(bool yes) {
     const bool late = seconds_since(began_) > most_seconds_;
     Answer answer = late ? Answer::kTimeIsUp : yes ? Answer::kYes : Answer::kNo;
@@ -71,7 +68,7 @@ class Tuner {
     return least;
   }
 
-  /// False when time is up: then the default stays, since the best of some may be worse.
+  /// False when time is up: the default stays, since the best of a few may be worse.
   bool fastest_tile(ShmTuning* best) {
     ShmTuning tuning = *best;
     size_t fastest = tuning.tile_bytes;
@@ -88,7 +85,7 @@ class Tuner {
     return true;
   }
 
-  /// `limit` is the member that says up to what size inputs are copied. False when time is up.
+  /// `limit` is the member that limits copied inputs. False when time is up.
   bool largest_flat(ShmTuning* best, float* data, size_t ShmTuning::* limit) {
     ShmTuning tuning = *best;
     for (size_t bytes = kLargestFlatBytes; bytes >= kSmallestFlatBytes; bytes /= 2) {
@@ -122,7 +119,7 @@ std::string ShmTuning::text() const {
 
 ShmTuning tune(ShmTransport& transport, double most_seconds) {
   const bool own_cores = transport.size() <= ::sysconf(_SC_NPROCESSORS_ONLN);
-  // Ranks may be bound to different numbers of cores; rank 0's view counts.
+  // Ranks may be bound to different numbers of cores; rank 0 decides.
   uint8_t worth_it = own_cores && transport.size() > 1;
   Call call{.op = Op::kBroadcast, .input = &worth_it, .output = &worth_it, .count = 1, .name = "tuning"};
   transport.finish(call);

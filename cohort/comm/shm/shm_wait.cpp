@@ -11,9 +11,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <stdexcept>
-#include <string>
 #include <system_error>
-#include <vector>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
@@ -23,7 +21,7 @@ namespace {
 
 enum class Memory { kAttached, kDetached, kUnknown };
 
-/// What the statm file of a process or thread says: its first number is the size of the program in pages.
+/// The first number of a statm file is the program's size in pages.
 Memory read_memory(int descriptor) {
   char text[2];
   const ssize_t length = ::pread(descriptor, text, sizeof text, 0);
@@ -36,12 +34,12 @@ std::string proc(int pid, const char* name) { return "/proc/" + std::to_string(p
 
 bool is_detached(const std::filesystem::path& thread) {
   const UniqueDescriptor statm(::open((thread / "statm").c_str(), O_RDONLY | O_CLOEXEC));
-  // Gone since it was listed, or it says so itself.
+  // Gone since it was listed, or detached.
   return statm ? read_memory(statm.get()) == Memory::kDetached : errno == ENOENT || errno == ESRCH;
 }
 
-/// Whether every thread of the process is detached. A thread that starts another one and ends may hide it from one listing, so threads are
-/// listed until nobody new is seen.
+/// Whether every thread is detached. A thread that starts another one and ends may hide it from one listing, so threads are listed until no
+/// new one is seen.
 bool are_all_detached(int pid) {
   std::vector<std::string> known;
   size_t num_before;
@@ -61,13 +59,13 @@ bool are_all_detached(int pid) {
 
 }  // namespace
 
-Lifeline::Lifeline(int pid) : pid_(pid), pidfd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {
+ProcessWatch::ProcessWatch(int pid) : pid_(pid), pidfd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {
   memory_.reset(::open(proc(pid, "statm").c_str(), O_RDONLY | O_CLOEXEC));
-  // A system that shows no pages of a process that lives, as this one does until now, must not be believed later.
+  // A system that shows no pages of a living process must not be believed later.
   if (memory_ && read_memory(memory_.get()) != Memory::kAttached) memory_.reset();
 }
 
-bool Lifeline::is_cut() const {
+bool ProcessWatch::has_exited() const {
   if (memory_) {
     const Memory memory = read_memory(memory_.get());
     if (memory == Memory::kAttached) return false;
@@ -80,19 +78,17 @@ bool Lifeline::is_cut() const {
 
 namespace {
 
-// A rank that sleeps is woken some 50 us late, so ranks that have cores of their own wait awake for about as long as two steps of a small
-// model differ.
+// Waking a sleeping rank takes some 50 us, so ranks with cores of their own spin for about as long as two steps of a small model differ.
 constexpr int kSpins = 2000, kYieldsShared = 64;
-// One whose core another program takes is away for a slice of the scheduler, some 3 ms. Who sleeps through that leaves its core to be
-// filled, and may then be woken on the core of the other, where each would wait for the other to stop waiting. So it yields for longer than
-// a slice.
+// A rank whose core is taken by another program is away for a time slice of some 3 ms. A waiter that sleeps meanwhile may be woken on the
+// other's core, where each would block the other; so it yields for longer than a slice.
 constexpr std::chrono::microseconds kYieldsOwn{5000};
 constexpr int kSpinsBetweenIdle = 128;
 constexpr long kSleepNanoseconds = 1'000'000, kSleepNanosecondsBusy = 50'000;
-// A look at a peer's process takes a microsecond, and a yield where other programs run may take much longer than a look.
+// A check of a peer's process takes a microsecond; a yield on a busy machine may take much longer.
 constexpr std::chrono::microseconds kBetweenLooks{500};
 
-/// Tells the processor that this is a waiting loop.
+/// Marks a spin loop for the processor.
 inline void pause_briefly() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -101,13 +97,13 @@ inline void pause_briefly() {
 #endif
 }
 
-/// Where spinning would keep the one that is waited for from running.
+/// Where spinning would block the awaited rank.
 bool is_on_our_core(const ShmFlag& flag) {
   const uint32_t core = flag.core.load(std::memory_order_relaxed);
   return core != 0 && core == static_cast<uint32_t>(::sched_getcpu()) + 1;
 }
 
-/// The 32 bits of the counter that change with every step: what the kernel compares.
+/// The counter's low 32 bits, which the kernel compares.
 uint32_t* futex_word(ShmFlag& flag) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half comes first");
   return reinterpret_cast<uint32_t*>(&flag.value);
@@ -127,13 +123,13 @@ void sleep_on(ShmFlag& flag, uint64_t seen, long nanoseconds) {
 
 void publish(ShmFlag& flag, uint64_t value) {
   flag.core.store(static_cast<uint32_t>(::sched_getcpu()) + 1, std::memory_order_relaxed);
-  // Sequentially consistent on both sides: either this store is seen by a rank about to sleep, or its `sleepers` is seen here.
+  // Sequentially consistent on both sides: either a rank about to sleep sees this store, or its `sleepers` is seen here.
   flag.value.store(value, std::memory_order_seq_cst);
   if (flag.sleepers.load(std::memory_order_seq_cst) > 0) ::syscall(SYS_futex, futex_word(flag), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
 ShmWaiter::ShmWaiter(const std::vector<int>& pids, double timeout_seconds) : timeout_(timeout_seconds) {
-  for (const int pid : pids) lifelines_.push_back(pid == ::getpid() ? nullptr : std::make_unique<Lifeline>(pid));
+  for (const int pid : pids) watches_.push_back(pid == ::getpid() ? nullptr : std::make_unique<ProcessWatch>(pid));
   const bool own_cores = static_cast<long>(pids.size()) <= ::sysconf(_SC_NPROCESSORS_ONLN);
   num_spins_ = own_cores ? kSpins : 0;
   yields_for_ = own_cores ? kYieldsOwn : std::chrono::microseconds(0);
@@ -145,18 +141,18 @@ void ShmWaiter::set_lost_flags(std::vector<ShmFlag*> flags, int self) {
 }
 
 bool ShmWaiter::has_ended(int peer) const {
-  const auto& lifeline = lifelines_[static_cast<size_t>(peer)];
-  return lifeline && lifeline->is_cut();
+  const auto& watch = watches_[static_cast<size_t>(peer)];
+  return watch && watch->has_exited();
 }
 
-void ShmWaiter::lose(int peer) const {
+void ShmWaiter::report_lost(int peer) const {
   if (!lost_.empty()) publish(*lost_[static_cast<size_t>(self_)], static_cast<uint64_t>(peer) + 1);
   throw std::runtime_error(concat("rank ", peer, " has ended"));
 }
 
 void ShmWaiter::check_lost() const {
   for (const ShmFlag* flag : lost_)
-    if (const uint64_t lost = flag->value.load(std::memory_order_acquire); lost != 0) lose(static_cast<int>(lost) - 1);
+    if (const uint64_t lost = flag->value.load(std::memory_order_acquire); lost != 0) report_lost(static_cast<int>(lost) - 1);
 }
 
 bool ShmWaiter::spin(const ShmFlag& flag, uint64_t value) const {
@@ -187,8 +183,8 @@ void ShmWaiter::wait_slowly(std::vector<Awaited> missing, uint64_t value) const 
     if (now >= next_look) {
       next_look = now + kBetweenLooks;
       for (const Awaited& awaited : missing)
-        // A peer may publish and end: only what it had not published is missing.
-        if (has_ended(awaited.peer) && !come(awaited)) lose(awaited.peer);
+        // A peer may publish and then end.
+        if (has_ended(awaited.peer) && !come(awaited)) report_lost(awaited.peer);
       check_lost();
       if (waited.seconds(now) > timeout_.count())
         throw std::runtime_error(concat("rank ", missing.front().peer, " did not come within ", timeout_.count(), " s"));
@@ -204,7 +200,7 @@ void ShmWaiter::wait_until(const std::function<bool()>& done, const std::functio
   auto last_move = begin;
   AwakeTimer waited(begin);
   auto next_look = begin + kBetweenLooks;
-  const int size = static_cast<int>(lifelines_.size());
+  const int size = static_cast<int>(watches_.size());
   for (int round = 0;; ++round) {
     const uint64_t seen = flag ? flag->value.load(std::memory_order_seq_cst) : 0;
     if (done()) return;
@@ -222,8 +218,8 @@ void ShmWaiter::wait_until(const std::function<bool()>& done, const std::functio
       int ended = 0, last_ended = -1;
       for (int other = 0; other < size; ++other)
         if (other != self && (peer < 0 || other == peer) && has_ended(other)) ++ended, last_ended = other;
-      // What an ended peer had written may have come since.
-      if (ended == (peer < 0 ? size - 1 : 1) && ended > 0 && !done() && !moved()) lose(last_ended);
+      // Data that an ended peer had written may have arrived since.
+      if (ended == (peer < 0 ? size - 1 : 1) && ended > 0 && !done() && !moved()) report_lost(last_ended);
       if (waited.seconds(now) > timeout_.count()) throw std::runtime_error(concat(what, " within ", timeout_.count(), " s"));
     }
     if (round < num_spins_ + kYieldsShared || Clock::now() - last_move < yields_for_) {

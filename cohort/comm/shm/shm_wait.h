@@ -1,5 +1,5 @@
 #pragma once
-// Waiting for another rank's counter, which ends when that rank has.
+// Waits for another rank's counter, and detects that the rank has ended.
 
 #include <chrono>
 #include <cstdint>
@@ -13,47 +13,45 @@
 
 namespace cohort {
 
-// Whether another process of this machine still lives, known before its memory has been taken down.
+// Detects the end of another process of this machine before its memory has been torn down.
 //
 // When a process is killed the kernel first detaches every thread from the memory, then takes the memory down, and only then does the
-// process's pidfd become readable, its sockets close and its last thread become a zombie. For a rank, which maps LibTorch and large arrays,
-// that is milliseconds later. A thread that is detached has 0 pages in /proc/PID/task/TID/statm, and can neither run code of the program
-// nor write into shared memory any more.
+// process's pidfd become readable, its sockets close and its last thread become a zombie. For a rank with LibTorch and large arrays mapped
+// that takes milliseconds. A thread that is detached has 0 pages in /proc/PID/task/TID/statm, and can neither run code of the program nor
+// write into shared memory any more.
 //
-// Steps of a look: 1. read the main thread's statm through a descriptor opened at the start: pages mean that the process lives.
-// 2. Without pages it is being killed, or only its main thread has ended (pthread_exit): it lives as long as any thread has pages.
-// Where /proc cannot be read the pidfd alone decides.
+// Steps of a check: 1. read the main thread's statm through a descriptor opened at the start: pages mean that the process lives.
+// 2. Without pages it is being killed, or only its main thread has ended (pthread_exit): it lives while any thread has pages. Where /proc
+// cannot be read the pidfd alone decides.
 //
 // Cost: a system call of about a microsecond while the process lives. Source: proc_pid_statm(5), pidfd_open(2). Robust futexes
-// (set_robust_list(2)) would tell as early, but need a thread in every rank that holds them, and say nothing to a group over a network.
+// (set_robust_list(2)) would be as early, but need a thread in every rank that holds them and do not help network groups.
 
-/// A line to one process. The process of that id at construction is meant, also when the id is given to another one later. Thread-safe.
-class Lifeline {
+/// Watches the process that has this id at construction, also when the id is reused. Thread-safe.
+class ProcessWatch {
  public:
-  explicit Lifeline(int pid);
+  explicit ProcessWatch(int pid);
 
-  /// Whether no thread of the process can run its program any more. What any of them had written before is visible then. An exec does not
-  /// end a process, nor does the end of its main thread alone.
-  bool is_cut() const;
+  /// Whether no thread of the process can run its program any more; all it had written is then visible. Neither an exec nor the end of the
+  /// main thread alone ends a process.
+  bool has_exited() const;
 
  private:
   int pid_;
-  UniqueDescriptor pidfd_, memory_;  // `memory_`: /proc/PID/statm; none where it cannot be trusted.
+  UniqueDescriptor pidfd_, memory_;  // `memory_`: /proc/PID/statm, none where unreliable.
 };
 
-/// Publishes `value`: whatever this rank wrote before is visible to a rank that has seen it. Wakes sleepers.
+/// Publishes `value`: earlier writes of this rank are visible to ranks that have seen it. Wakes sleepers.
 void publish(ShmFlag& flag, uint64_t value);
 
 /// Waits for peers of one arena. One thread at a time.
-///
-/// A wait spins for some tens of microseconds (only where every rank can have a core of its own, and not while the one that it waits for
-/// was last seen on the same core), then yields for longer than another program's slice, then sleeps on a futex. Where ranks share cores it
-/// yields a few times and sleeps.
-/// After the spins it looks once in a millisecond whether a peer that it waits for has ended (Lifeline), so a dead peer is found at once
-/// and a stopped one by the time-out.
+/// A wait spins for some tens of microseconds (only where every rank can have a core of its own, and not while the awaited rank was last
+/// seen on the same core), then yields for longer than another program's time slice, then sleeps on a futex. Where ranks share cores it
+/// yields a few times and sleeps. After spinning it checks every millisecond whether an awaited peer has ended (ProcessWatch), so that a
+/// dead peer is found at once and a stopped one by the time-out.
 class ShmWaiter {
  public:
-  /// `pids`: process of each rank; those of this process itself (ranks as threads) are not watched.
+  /// `pids`: process of each rank; this process itself (ranks as threads) is not watched.
   ShmWaiter(const std::vector<int>& pids, double timeout_seconds);
   ShmWaiter(const ShmWaiter&) = delete;
 
@@ -61,10 +59,10 @@ class ShmWaiter {
   void wait(ShmFlag& flag, uint64_t value, int peer) const {
     if (!spin(flag, value)) wait_slowly({{&flag, peer}}, value);
   }
-  /// The same for `flag_of(rank)` of every rank but `self`: any of those still missing that has ended is an error at once.
+  /// The same for `flag_of(rank)` of every rank but `self`; fails as soon as any missing one has ended.
   template <typename FlagOf>
   void wait_all(int self, uint64_t value, FlagOf flag_of) const {
-    const int size = static_cast<int>(lifelines_.size());
+    const int size = static_cast<int>(watches_.size());
     for (int peer = 0; peer < size; ++peer) {
       if (peer == self || spin(flag_of(peer), value)) continue;
       std::vector<Awaited> missing;
@@ -73,8 +71,8 @@ class ShmWaiter {
       return wait_slowly(std::move(missing), value);
     }
   }
-  /// Waits until `done` returns true, which is called again and again and after each change of `flag`. `peer` -1: any rank but `self`.
-  /// The time-out counts from the last call of `moved` that returned true. `what` is the text of a time-out.
+  /// Waits until `done`, which is called repeatedly and after each change of `flag`. `peer` -1: any rank but `self`. The time-out counts
+  /// from the last `moved` that returned true. `what` is its text.
   void wait_until(const std::function<bool()>& done, const std::function<bool()>& moved, ShmFlag* flag, int peer, int self,
                   const std::string& what) const;
 
@@ -83,11 +81,10 @@ class ShmWaiter {
   bool has_ended(int peer) const;
   double timeout_seconds() const { return timeout_.count(); }
 
-  /// What else a rank may do while it waits: nothing; there is something, so a wait shall not sleep for long; it did something, so its
-  /// time-out begins again.
+  /// Other work while waiting: none; pending, so a wait must not sleep for long; done, so the time-out restarts.
   enum class Idle { kNothing, kPending, kMoved };
   void set_idle(std::function<Idle()> idle) { idle_ = std::move(idle); }
-  /// Where each rank notes what it found (1 + the rank that has ended), so that ranks waiting for somebody else learn of it; `self` writes.
+  /// Where each rank publishes what it found (1 + the rank that has ended), for ranks that wait for others; `self` writes.
   void set_lost_flags(std::vector<ShmFlag*> flags, int self);
 
  private:
@@ -100,13 +97,13 @@ class ShmWaiter {
   bool spin(const ShmFlag& flag, uint64_t value) const;
   void wait_slowly(std::vector<Awaited> missing, uint64_t value) const;
   void check_lost() const;
-  [[noreturn]] void lose(int peer) const;
+  [[noreturn]] void report_lost(int peer) const;
   Idle run_idle() const { return idle_ ? idle_() : Idle::kNothing; }
 
-  std::vector<std::unique_ptr<Lifeline>> lifelines_;  // None to a rank of this process.
+  std::vector<std::unique_ptr<ProcessWatch>> watches_;  // None for ranks in this process.
   std::chrono::duration<double> timeout_;
   int num_spins_;
-  std::chrono::microseconds yields_for_;  // Before it sleeps.
+  std::chrono::microseconds yields_for_;
   std::function<Idle()> idle_;
   std::vector<ShmFlag*> lost_;
   int self_ = -1;

@@ -17,12 +17,12 @@
 namespace cohort {
 namespace {
 
-/// What a child and the test tell each other.
+/// Communication between a child and the test.
 struct Page {
   std::atomic<int> step{0};
 };
 
-/// A process of its own that runs `body`, then sleeps until it is killed.
+/// A child process that runs `body`, then sleeps until it is killed.
 class Child {
  public:
   explicit Child(const std::function<void(Page&)>& body)
@@ -72,22 +72,22 @@ bool can_be_waited_for(int pid) {
 
 }  // namespace
 
-TEST_CASE("a lifeline holds while its process runs or is stopped, and is cut by a kill") {
+TEST_CASE("a watch sees a process that runs or is stopped as alive, and a killed one as ended") {
   Child child([](Page& page) { page.step = 1; });
-  const Lifeline lifeline(child.pid());
+  const ProcessWatch watch(child.pid());
   REQUIRE(comes([&] { return child.page().step == 1; }));
-  CHECK_FALSE(lifeline.is_cut());
+  CHECK_FALSE(watch.has_exited());
   child.kill(SIGSTOP);
   siginfo_t info{};
   REQUIRE(::waitid(P_PID, static_cast<id_t>(child.pid()), &info, WSTOPPED) == 0);
-  CHECK_FALSE(lifeline.is_cut());
+  CHECK_FALSE(watch.has_exited());
   child.kill(SIGKILL);
-  CHECK(comes([&] { return lifeline.is_cut(); }));
+  CHECK(comes([&] { return watch.has_exited(); }));
   child.reap();
-  CHECK(lifeline.is_cut());
+  CHECK(watch.has_exited());
 }
 
-TEST_CASE("a lifeline is cut before the memory of the dead has been taken down") {
+TEST_CASE("a watch sees the end before the memory of the dead process is released") {
   // 64 MiB in small pages take milliseconds to take down, so at least one of some kills is seen before the process can be waited for.
   bool early = false;
   for (int trial = 0; trial < 40 && !early; ++trial) {
@@ -98,10 +98,10 @@ TEST_CASE("a lifeline is cut before the memory of the dead has been taken down")
       for (size_t at = 0; at < kBytes; at += 4096) memory[at] = 1;
       page.step = 1;
     });
-    const Lifeline lifeline(child.pid());
+    const ProcessWatch watch(child.pid());
     REQUIRE(comes([&] { return child.page().step == 1; }));
     child.kill(SIGKILL);
-    REQUIRE(comes([&] { return lifeline.is_cut(); }));
+    REQUIRE(comes([&] { return watch.has_exited(); }));
     early = !can_be_waited_for(child.pid());
   }
   CHECK(early);
@@ -118,16 +118,16 @@ TEST_CASE("a process whose main thread has ended lives as long as another thread
     shared.step = -1;
     ::syscall(SYS_exit, 0);  // This thread alone, as pthread_exit ends it, which would first unwind through the test's frames.
   });
-  const Lifeline lifeline(child.pid());
+  const ProcessWatch watch(child.pid());
   REQUIRE(comes([&] { return child.page().step == -1; }));
   bool lived = true;
   for (int look = 0; look < 200; ++look) {
-    lived = lived && !lifeline.is_cut();
+    lived = lived && !watch.has_exited();
     ::usleep(100);
   }
   CHECK(lived);
   child.page().step = 1;
-  CHECK(comes([&] { return lifeline.is_cut(); }));
+  CHECK(comes([&] { return watch.has_exited(); }));
 }
 #endif
 
@@ -137,8 +137,8 @@ TEST_CASE("what a process wrote last is seen by whoever sees it ended") {
       page.step.store(1, std::memory_order_relaxed);
       ::_exit(0);
     });
-    const Lifeline lifeline(child.pid());
-    REQUIRE(comes([&] { return lifeline.is_cut(); }));
+    const ProcessWatch watch(child.pid());
+    REQUIRE(comes([&] { return watch.has_exited(); }));
     CHECK(child.page().step.load(std::memory_order_relaxed) == 1);
   }
 }
@@ -147,13 +147,13 @@ TEST_CASE("a process that has ended before is known to have, one that is waited 
   Child child([](Page&) { ::_exit(0); });
   siginfo_t info{};
   REQUIRE(::waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT) == 0);
-  const Lifeline late(child.pid());
-  CHECK(late.is_cut());
+  const ProcessWatch late(child.pid());
+  CHECK(late.has_exited());
   child.reap();
-  CHECK(late.is_cut());
+  CHECK(late.has_exited());
 }
 
-TEST_CASE("a forked child does not hold its parent's line, nor does the end of the child cut it") {
+TEST_CASE("a forked child does not keep its parent's watch open, and its end does not trigger that watch") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   // The grandchild keeps running when the child is killed; it ends when the test closes its end of the pipe.
@@ -169,11 +169,11 @@ TEST_CASE("a forked child does not hold its parent's line, nor does the end of t
   });
   ::close(ends[0]);
   REQUIRE(comes([&] { return child.page().step == 1; }));
-  const Lifeline line(child.pid()), own(::getpid());
-  CHECK_FALSE(line.is_cut());
+  const ProcessWatch line(child.pid()), own(::getpid());
+  CHECK_FALSE(line.has_exited());
   child.kill(SIGKILL);
-  CHECK(comes([&] { return line.is_cut(); }));
-  CHECK_FALSE(own.is_cut());
+  CHECK(comes([&] { return line.has_exited(); }));
+  CHECK_FALSE(own.has_exited());
   ::close(ends[1]);
 }
 

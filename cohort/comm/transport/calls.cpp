@@ -12,50 +12,25 @@
 
 namespace cohort {
 
+namespace {
+
+template <typename Value, size_t kCount>
+const char* name_in(const char* const (&names)[kCount], Value value, const char* unknown) {
+  const auto index = static_cast<size_t>(value);
+  return index < kCount ? names[index] : unknown;  // Another rank's record may hold anything.
+}
+
+}  // namespace
+
 const char* name_of(Op op) {
-  switch (op) {
-    case Op::kAllReduce:
-      return "all-reduce";
-    case Op::kReduce:
-      return "reduce";
-    case Op::kReduceScatter:
-      return "reduce-scatter";
-    case Op::kAllGather:
-      return "all-gather";
-    case Op::kBroadcast:
-      return "broadcast";
-    case Op::kAllToAll:
-      return "all-to-all";
-    case Op::kGather:
-      return "gather";
-    case Op::kScatter:
-      return "scatter";
-    case Op::kBarrier:
-      return "barrier";
-  }
-  return "unknown operation";
+  static constexpr const char* kNames[] = {"all-reduce", "reduce", "reduce-scatter", "all-gather", "broadcast",
+                                           "all-to-all", "gather", "scatter",        "barrier"};
+  return name_in(kNames, op, "unknown operation");
 }
 
 const char* name_of(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kSum:
-      return "sum";
-    case Reduction::kAverage:
-      return "average";
-    case Reduction::kProduct:
-      return "product";
-    case Reduction::kMin:
-      return "minimum";
-    case Reduction::kMax:
-      return "maximum";
-    case Reduction::kBitAnd:
-      return "bitwise and";
-    case Reduction::kBitOr:
-      return "bitwise or";
-    case Reduction::kBitXor:
-      return "bitwise xor";
-  }
-  return "unknown reduction";
+  static constexpr const char* kNames[] = {"sum", "average", "product", "minimum", "maximum", "bitwise and", "bitwise or", "bitwise xor"};
+  return name_in(kNames, reduction, "unknown reduction");
 }
 
 namespace {
@@ -63,13 +38,13 @@ namespace {
 bool reduces(Op op) { return op == Op::kAllReduce || op == Op::kReduce || op == Op::kReduceScatter; }
 bool has_root(Op op) { return op == Op::kReduce || op == Op::kBroadcast || op == Op::kGather || op == Op::kScatter; }
 
-/// Ranks that make one call.
+/// Ranks that make the same call.
 struct Party {
   Signature call;
   std::vector<int> ranks;
 };
 
-/// Ranks by the call they make, the largest party last. A rank that gave no name belongs to the first party that it fits.
+/// Groups ranks by their call, the largest group last. A rank without a name joins the first that fits.
 std::vector<Party> parties_of(const Signature* signatures, int size) {
   std::vector<Party> parties;
   for (int rank = 0; rank < size; ++rank) {
@@ -86,7 +61,7 @@ std::vector<Party> parties_of(const Signature* signatures, int size) {
   return parties;
 }
 
-/// What to look for, from what differs between two calls.
+/// Advice from the difference between two calls.
 std::string advice(const Signature& odd, const Signature& usual, const std::string& who) {
   const bool named = odd.name[0] != 0 && usual.name[0] != 0;
   const bool other_name = named && std::memcmp(odd.name, usual.name, sizeof odd.name) != 0;
@@ -130,9 +105,9 @@ void copy_name(char* to, const char* name) {
 Signature signature_of(const Call& call) {
   Signature signature;
   signature.op = call.op;
-  // Read by a thread whose wait has timed out, too, while the lane's own thread may be numbering the call.
+  // A thread whose wait has timed out may read it while the lane's thread numbers the call.
   signature.sequence = std::atomic_ref(const_cast<uint64_t&>(call.sequence)).load(std::memory_order_relaxed);
-  // What an operation does not use must not make two calls differ.
+  // Unused fields must not make two calls differ.
   if (reduces(call.op)) signature.reduction = call.reduction;
   if (has_root(call.op)) signature.root = call.root;
   if (call.op != Op::kBarrier) {
@@ -193,56 +168,45 @@ void check_signatures(const Signature* signatures, int size, const char* group) 
   fail(ErrorCode::kFailed, "the ranks of group ", group, " do not make the same call: ", text, "; ", advice(odd.call, most.call, who));
 }
 
-namespace {
-
 size_t sum_of(const std::vector<size_t>& counts) { return std::accumulate(counts.begin(), counts.end(), size_t{0}); }
-
-}  // namespace
 
 bool is_uneven(const Call& call) { return call.op == Op::kAllToAll && !(call.send_counts.empty() && call.receive_counts.empty()); }
 
+namespace {
+
+/// Blocks of rank_bytes() in a rank's input and output of each operation.
+enum class Blocks { kNone, kOne, kAll, kOneAtRoot, kAllAtRoot };
+struct Shape {
+  Blocks input, output;
+};
+constexpr Shape kShapes[] = {
+    {Blocks::kOne, Blocks::kOne},        // All-reduce
+    {Blocks::kOne, Blocks::kOneAtRoot},  // Reduce
+    {Blocks::kAll, Blocks::kOne},        // Reduce-scatter
+    {Blocks::kOne, Blocks::kAll},        // All-gather
+    {Blocks::kOneAtRoot, Blocks::kOne},  // Broadcast
+    {Blocks::kAll, Blocks::kAll},        // All-to-all
+    {Blocks::kOne, Blocks::kAllAtRoot},  // Gather
+    {Blocks::kAllAtRoot, Blocks::kOne},  // Scatter
+    {Blocks::kNone, Blocks::kNone},      // Barrier
+};
+
+size_t block_bytes(Blocks blocks, const Call& call, int rank, int size) {
+  if (blocks == Blocks::kNone || (blocks >= Blocks::kOneAtRoot && rank != call.root)) return 0;
+  const bool all = blocks == Blocks::kAll || blocks == Blocks::kAllAtRoot;
+  return rank_bytes(call) * static_cast<size_t>(all ? size : 1);
+}
+
+}  // namespace
+
 size_t input_bytes(const Call& call, int rank, int size) {
-  const size_t piece = piece_bytes(call), all = piece * static_cast<size_t>(size);
-  switch (call.op) {
-    case Op::kAllReduce:
-    case Op::kReduce:
-    case Op::kAllGather:
-    case Op::kGather:
-      return piece;
-    case Op::kBroadcast:
-      return rank == call.root ? piece : 0;
-    case Op::kScatter:
-      return rank == call.root ? all : 0;
-    case Op::kReduceScatter:
-      return all;
-    case Op::kAllToAll:
-      return is_uneven(call) ? sum_of(call.send_counts) * c10::elementSize(call.type) : all;
-    case Op::kBarrier:
-      return 0;
-  }
-  return 0;
+  if (is_uneven(call)) return sum_of(call.send_counts) * c10::elementSize(call.type);
+  return block_bytes(kShapes[static_cast<size_t>(call.op)].input, call, rank, size);
 }
 
 size_t output_bytes(const Call& call, int rank, int size) {
-  const size_t piece = piece_bytes(call), all = piece * static_cast<size_t>(size);
-  switch (call.op) {
-    case Op::kAllReduce:
-    case Op::kBroadcast:
-    case Op::kReduceScatter:
-    case Op::kScatter:
-      return piece;
-    case Op::kReduce:
-      return rank == call.root ? piece : 0;
-    case Op::kGather:
-      return rank == call.root ? all : 0;
-    case Op::kAllGather:
-      return all;
-    case Op::kAllToAll:
-      return is_uneven(call) ? sum_of(call.receive_counts) * c10::elementSize(call.type) : all;
-    case Op::kBarrier:
-      return 0;
-  }
-  return 0;
+  if (is_uneven(call)) return sum_of(call.receive_counts) * c10::elementSize(call.type);
+  return block_bytes(kShapes[static_cast<size_t>(call.op)].output, call, rank, size);
 }
 
 void check_call(const Call& call, int size) {
@@ -262,7 +226,7 @@ CallFrame make_frame(const Call& call, int rank, int size) {
   CallFrame frame;
   frame.signature = signature_of(call);
   if (is_uneven(call)) {
-    frame.signature.count = kUnevenCount;  // Even where this rank's happen to be equal; make_count_matrix() compares them.
+    frame.signature.count = kUnevenCount;  // Even where this rank's counts are equal; make_count_matrix() compares them.
     return frame;
   }
   const size_t bytes = input_bytes(call, rank, size);
@@ -280,13 +244,13 @@ void check_frames(const CallFrame* frames, int size, const char* group) {
 
 bool finish_from_frames(const CallFrame* frames, const Call& call, int rank, int size) {
   const bool one_has_all = call.op == Op::kScatter || call.op == Op::kReduceScatter || call.op == Op::kAllToAll;
-  const size_t piece = piece_bytes(call), most = one_has_all ? piece * static_cast<size_t>(size) : piece;
+  const size_t bytes = rank_bytes(call), most = one_has_all ? bytes * static_cast<size_t>(size) : bytes;
   if (is_uneven(call) || most > CallFrame::kPayloadBytes) return false;
   if (call.op == Op::kAllReduce || call.op == Op::kReduce || call.op == Op::kReduceScatter) check_reduction(call.reduction, call.type);
   std::byte* output = static_cast<std::byte*>(call.output);
-  const size_t mine = piece * static_cast<size_t>(rank);
+  const size_t mine = bytes * static_cast<size_t>(rank);
   const auto reduce_at = [&](size_t offset) {
-    // Payloads lie at an offset that fits every type.
+    // Payloads are aligned for every type.
     std::vector<const std::byte*> addends;
     for (int peer = 0; peer < size; ++peer) addends.push_back(frames[peer].payload + offset);
     reduce_arrays(&output, 1, addends.data(), addends.size(), call.count, call.type, call.reduction);
@@ -302,17 +266,17 @@ bool finish_from_frames(const CallFrame* frames, const Call& call, int rank, int
       reduce_at(mine);
       break;
     case Op::kBroadcast:
-      if (rank != call.root || output) copy_bytes(output, frames[call.root].payload, piece);
+      if (rank != call.root || output) copy_bytes(output, frames[call.root].payload, bytes);
       break;
     case Op::kScatter:
-      copy_bytes(output, frames[call.root].payload + mine, piece);
+      copy_bytes(output, frames[call.root].payload + mine, bytes);
       break;
     case Op::kAllGather:
     case Op::kGather:
     case Op::kAllToAll:
       if (call.op == Op::kGather && rank != call.root) break;
       for (int peer = 0; peer < size; ++peer)
-        copy_bytes(output + piece * static_cast<size_t>(peer), frames[peer].payload + (call.op == Op::kAllToAll ? mine : 0), piece);
+        copy_bytes(output + bytes * static_cast<size_t>(peer), frames[peer].payload + (call.op == Op::kAllToAll ? mine : 0), bytes);
       break;
     case Op::kBarrier:
       break;

@@ -1,7 +1,7 @@
 #include "cohort/comm/transport/hang_report.h"
 
-#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <map>
 #include <thread>
@@ -42,7 +42,7 @@ FailureReport decode(const std::vector<uint8_t>& bytes) {
   return report;
 }
 
-/// The collective calls among `calls` by their number.
+/// Collective calls by number.
 std::map<uint64_t, Signature> by_sequence(const std::vector<CallRecord>& calls) {
   std::map<uint64_t, Signature> result;
   for (const CallRecord& record : calls)
@@ -52,7 +52,7 @@ std::map<uint64_t, Signature> by_sequence(const std::vector<CallRecord>& calls) 
 
 using Rings = std::map<int, std::map<uint64_t, Signature>>;  // By rank.
 
-/// The first number at which two ranks made different calls; 0 when there is none.
+/// The first number at which two ranks made different calls; 0: none.
 uint64_t first_difference(const Rings& rings) {
   uint64_t first = 0;
   for (auto one = rings.begin(); one != rings.end(); ++one)
@@ -64,7 +64,7 @@ uint64_t first_difference(const Rings& rings) {
   return first;
 }
 
-/// Which call came after the one before `sequence` when that was made last: what a loop would do now. Null when it has not been seen.
+/// The call that followed the predecessor of `sequence` when that was made last, which is what a loop would do now. Null when unknown.
 const Signature* usual_successor(const std::map<uint64_t, Signature>& ring, uint64_t sequence, uint64_t steps) {
   const auto before = ring.find(sequence - 1);
   if (before == ring.end()) return nullptr;
@@ -82,8 +82,7 @@ const Signature* call_at(const std::map<uint64_t, Signature>& ring, uint64_t seq
   return found == ring.end() ? nullptr : &found->second;
 }
 
-/// What rank `odd` did when it called `mine` where the others called `theirs`: from calls already started after it, else from what followed
-/// the call before when it was made last.
+/// How rank `odd` deviated: from calls already started after it, else from what followed the previous call when it was made last.
 std::string describe_slip(const std::map<uint64_t, Signature>& odd, const std::map<uint64_t, Signature>& usual, uint64_t sequence) {
   const Signature &mine = odd.at(sequence), &theirs = usual.at(sequence);
   if (mine.op == theirs.op && (mine.name[0] ? theirs.name[0] != 0 && std::string(mine.name) == theirs.name : mine.count == theirs.count)) {
@@ -102,7 +101,7 @@ std::string describe_slip(const std::map<uint64_t, Signature>& odd, const std::m
   return "";
 }
 
-/// The last of `calls` as others know it: the time that a call took differs from rank to rank; only what it was is told.
+/// The last of `calls`, without its duration, which differs between ranks.
 std::string last_call(const std::vector<CallRecord>& calls) {
   if (calls.empty()) return "none";
   const CallRecord& record = calls.back();
@@ -145,7 +144,7 @@ std::string explain_divergence(const std::vector<std::optional<FailureReport>>& 
     if (reports[rank]) rings[static_cast<int>(rank)] = by_sequence(reports[rank]->calls);
   const uint64_t sequence = first_difference(rings);
   if (sequence == 0) return "";
-  // Ranks by their call at that number; the largest party is taken to be right, in a tie the one that goes on as the loop did before.
+  // Groups ranks by their call at that number; the largest group is taken to be right, in a tie the one that repeats its loop.
   std::vector<std::vector<int>> parties;
   for (const auto& [rank, ring] : rings) {
     const Signature* mine = call_at(ring, sequence);
@@ -177,14 +176,14 @@ std::string explain_divergence(const std::vector<std::optional<FailureReport>>& 
 
 namespace {
 
-/// Whether `peer` was waited for by any rank that has reported.
+/// Whether any report names `peer` as missing.
 bool was_missed(const FailureEvidence& evidence, int peer) {
   for (const auto& report : evidence.reports)
     if (report && std::count(report->missing.begin(), report->missing.end(), peer)) return true;
   return false;
 }
 
-/// Ranks that neither ended nor reported. Where a transport knew whom it waited for, that is the better witness: others may only be later.
+/// Ranks that neither ended nor reported. Those named as missing by a transport take precedence, since others may only be later.
 std::vector<int> silent_ranks(const FailureEvidence& evidence) {
   std::vector<int> silent, missed;
   for (int peer = 0; peer < static_cast<int>(evidence.reports.size()); ++peer) {
@@ -195,7 +194,7 @@ std::vector<int> silent_ranks(const FailureEvidence& evidence) {
   return missed.empty() ? silent : missed;
 }
 
-/// Messages of that kind with `peer` and `tag`, oldest first.
+/// Messages with `peer` and `tag`, oldest first.
 std::vector<CallRecord> messages_with(const std::vector<CallRecord>& calls, CallRecord::Kind kind, int peer, int tag) {
   std::vector<CallRecord> result;
   for (const CallRecord& record : calls)
@@ -203,8 +202,7 @@ std::vector<CallRecord> messages_with(const std::vector<CallRecord>& calls, Call
   return result;
 }
 
-/// The other end of `message` of rank `rank` among what its peer has recorded: messages of one pair and tag meet in order. None where a
-/// ring may have forgotten some.
+/// The other end of a message in its peer's records: messages of one pair and tag match in order. None where records may have been dropped.
 std::optional<CallRecord> counterpart(const CallRecord& message, int rank, const FailureReport& mine, const FailureReport& theirs) {
   const bool sends = message.kind == CallRecord::Kind::kSend;
   const auto here = messages_with(mine.calls, message.kind, message.signature.root, message.tag);
@@ -215,7 +213,7 @@ std::optional<CallRecord> counterpart(const CallRecord& message, int rank, const
   return num_done < there.size() ? std::optional(there[num_done]) : std::nullopt;
 }
 
-/// What the peer of the message that failed has to do with it, or "".
+/// What the peer of the failed message did, or "".
 std::string judge_message(const FailureEvidence& evidence) {
   const CallRecord& message = *evidence.message;
   const int peer = message.signature.root;
@@ -250,14 +248,14 @@ std::string judge(const FailureEvidence& evidence) {
   const int partner = evidence.message ? evidence.message->signature.root : -1;
   if (evidence.message)
     if (const std::string verdict = judge_message(evidence); !verdict.empty()) parts.push_back(verdict);
-  // First causes: a rank that has ended or is stopped without having reported a failure of its own.
+  // Root causes: a rank that has ended or is stopped without a report of its own.
   for (int peer = 0; peer < size; ++peer)
     if (peer != partner && !evidence.states[peer].empty() && !evidence.reports[peer])
       parts.push_back(evidence.names[peer] + " " + evidence.states[peer]);
   for (int peer = 0; peer < size; ++peer) {
     const auto& report = evidence.reports[peer];
     if (!report || peer == evidence.rank || !std::count(report->missing.begin(), report->missing.end(), evidence.rank)) continue;
-    if (report->text.find("closed its connection") != std::string::npos) continue;  // By this rank, after its own failure (hang_up()).
+    if (report->text.find("closed its connection") != std::string::npos) continue;  // Closed by this rank after its own failure.
     parts.push_back(
         concat(evidence.names[peer], " had given up its ", report->call, " waiting for rank ", evidence.rank, ", which came too late"));
   }
@@ -269,7 +267,7 @@ std::string judge(const FailureEvidence& evidence) {
     for (const int peer : silent_ranks(evidence))
       parts.push_back(concat(evidence.names[peer], " has not come to the ", evidence.call,
                              ": it is slow, hangs in code of its own, has left the call out, or is on a host that cannot be reached"));
-  // Then what followed from something that nobody has seen.
+  // Then consequences of causes that nobody has seen.
   for (int peer = 0; parts.empty() && peer < size; ++peer)
     if (const auto& report = evidence.reports[peer]; report && evidence.states[peer] == "has ended")
       parts.push_back(concat(evidence.names[peer], " has ended after its ", report->call, " failed: ", report->text));
@@ -281,13 +279,13 @@ std::string judge(const FailureEvidence& evidence) {
 
 namespace {
 
-/// What the exchange of reports fills, in a thread that may have to be left behind when the store hangs.
+/// State of the exchange of reports, in a thread that is abandoned when the store hangs.
 struct Exchange {
   c10::intrusive_ptr<c10d::Store> store;
   Peers peers;
   int rank, size;
   bool everyone_fails;
-  int partner = -1;  // Of the message that failed.
+  int partner;  // Of the failed message, else -1.
   double patience;
   FailureReport mine;
   FailureEvidence evidence;
@@ -312,7 +310,7 @@ struct Exchange {
     store->set(key_of(rank), encode(mine));
     for (;;) {
       const bool complete = collect();
-      // Who died without a word explains all the rest, unless the failure is one that all ranks see, or a message between others.
+      // A rank that died without a report explains everything, unless all ranks see the failure or the message is between others.
       bool dead = false;
       for (int peer = 0; peer < size; ++peer)
         dead = dead || ((partner < 0 || peer == partner) && evidence.states[peer] == "has ended" && !evidence.reports[peer]);
@@ -322,68 +320,53 @@ struct Exchange {
   }
 };
 
+/// Runs `work`, which does not throw, in a thread and waits at most `seconds` for it; a thread that hangs in the store is left behind.
+/// Whether it has ended.
+bool run_within(double seconds, std::function<void()> work) {
+  std::packaged_task<void()> task(std::move(work));
+  const std::future<void> done = task.get_future();
+  std::thread thread(std::move(task));
+  const bool has_ended = done.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready;
+  if (has_ended) thread.join();
+  else thread.detach();
+  return has_ended;
+}
+
 }  // namespace
 
 std::string HangReporter::explain(const Recorder& recorder, const std::string& call, const std::string& text, bool everyone_fails,
                                   const CallRecord* message) const {
-  auto exchange = std::make_shared<Exchange>();
-  exchange->store = store_;
-  exchange->peers = peers_;
-  exchange->rank = rank_;
-  exchange->size = size_;
-  exchange->everyone_fails = everyone_fails;
-  exchange->partner = message ? message->signature.root : -1;
-  exchange->patience = patience_;
-  exchange->mine = {call, text, everyone_fails ? std::vector<int>{} : ranks_named_in(text, rank_, size_), recorder.last(kCallsExchanged)};
-  if (note_) exchange->mine.note = note_->get();
-  FailureEvidence& evidence = exchange->evidence;
-  evidence.rank = rank_;
-  evidence.mismatch = everyone_fails;
-  evidence.call = call;
-  if (message) evidence.message = *message;
-  evidence.reports.resize(static_cast<size_t>(size_));
-  evidence.reports[static_cast<size_t>(rank_)] = exchange->mine;
-  evidence.states.resize(static_cast<size_t>(size_));
-  for (int peer = 0; peer < size_; ++peer) evidence.names.push_back(peers_.name_of(peer));
-  FailureEvidence alone = evidence;
-  if (store_) {
-    std::promise<bool> promise;
-    std::future<bool> done = promise.get_future();
-    std::thread thread([exchange, promise = std::move(promise)]() mutable {
-      try {
-        exchange->run();
-        promise.set_value(true);
-      } catch (...) {
-        exchange->look_at_peers();  // The store is gone, with rank 0 as a rule: what can be seen from here has to do.
-        promise.set_value(true);
-      }
-    });
-    if (done.wait_for(std::chrono::duration<double>(patience_ + 1)) == std::future_status::ready) {
-      thread.join();
-      return judge(evidence);
+  FailureReport mine{call, text, everyone_fails ? std::vector<int>{} : ranks_named_in(text, rank_, size_), recorder.last(kCallsExchanged),
+                     note_ ? note_->get() : ""};
+  FailureEvidence alone{.rank = rank_, .mismatch = everyone_fails, .call = call, .reports = {}, .states = {}, .names = {}, .message = {}};
+  if (message) alone.message = *message;
+  alone.reports.resize(static_cast<size_t>(size_));
+  alone.reports[static_cast<size_t>(rank_)] = mine;
+  alone.states.resize(static_cast<size_t>(size_));
+  for (int peer = 0; peer < size_; ++peer) alone.names.push_back(peers_.name_of(peer));
+  const auto exchange = std::make_shared<Exchange>(
+      Exchange{store_, peers_, rank_, size_, everyone_fails, message ? message->signature.root : -1, patience_, std::move(mine), alone});
+  const auto collect = [exchange] {
+    try {
+      exchange->run();
+    } catch (...) {
+      exchange->look_at_peers();  // The store is gone, usually with rank 0: judge from what is visible here.
     }
-    thread.detach();
-  }
+  };
+  if (store_ && run_within(patience_ + 1, collect)) return judge(exchange->evidence);
   for (int peer = 0; peer < size_ && peers_.size() > 0; ++peer) alone.states[peer] = peers_.state_of(peer, rank_);
   return judge(alone);
 }
 
 std::string HangReporter::leave(const Recorder& recorder, const std::string& call, const std::string& text) const {
   const std::vector<CallRecord> calls = recorder.last(kCallsExchanged);
-  if (store_) {
-    std::promise<void> promise;
-    const std::future<void> done = promise.get_future();
-    std::thread thread(
-        [store = store_, key = key_of(rank_), record = encode({call, text, {}, calls}), promise = std::move(promise)]() mutable {
-          try {
-            store->set(key, record);
-          } catch (...) {
-          }
-          promise.set_value();
-        });
-    if (done.wait_for(std::chrono::duration<double>(patience_)) == std::future_status::ready) thread.join();
-    else thread.detach();
-  }
+  const auto leave_record = [store = store_, key = key_of(rank_), record = encode({call, text, {}, calls})] {
+    try {
+      store->set(key, record);
+    } catch (...) {
+    }
+  };
+  if (store_) run_within(patience_, leave_record);
   return "last call: " + last_call(calls);
 }
 

@@ -61,7 +61,7 @@ TEST_CASE("where rings differ, the rank and what it did are named") {
   // Made twice.
   CHECK(explain_divergence(Reports{usual, usual, report_of({"a", "b", "c", "a", "a"})})
             .find("rank 2 made a call more, the all-reduce #5 of a") != std::string::npos);
-  // In the first round nothing is known of the loop, but calls may have been started ahead.
+  // In the first round the loop is unknown, but calls may have been started ahead.
   CHECK(explain_divergence(Reports{report_of({"a", "b", "c"}), report_of({"a", "c"}), report_of({"a", "b", "c"})})
             .find("rank 1 left out the all-reduce #2 of b") != std::string::npos);
   // The same tensor in another shape.
@@ -141,7 +141,7 @@ TEST_CASE("a skipped call, another shape, another type: every rank says the same
   }
 }
 
-/// Waits until ranks 0 and 2 have said what they saw.
+/// Waits until ranks 0 and 2 have published their reports.
 using WaitForOthers = std::function<void()>;
 
 /// Forked ranks. `act` is what rank 1 does instead of the second sum; then it makes that sum. What each rank threw; rank 1 may be gone.
@@ -181,7 +181,7 @@ std::vector<std::string> run_forked(const char* backend, const std::function<voi
     }
     pids.push_back(pid);
   }
-  // Rank 1 may be stopped: it goes on when the others have said what they saw.
+  // Rank 1 may be stopped: it continues when the others have published their reports.
   for (const int rank : {0, 2, 1}) {
     if (rank == 1) ::kill(pids[1], SIGCONT);
     ::waitpid(pids[static_cast<size_t>(rank)], nullptr, 0);
@@ -373,7 +373,7 @@ TEST_CASE("a store that is gone or hangs does not keep the report") {
   const HangReporter reporter(c10::make_intrusive<DeadStore>(), Peers(), 0, 2, 0.1);
   CHECK(reporter.explain(recorder, "barrier #1", "rank 1 did not come within 1 s", false).find("rank 1 has not come to the barrier #1") ==
         0);
-  // The store has gone with its rank: who has died on this host is still seen.
+  // The store has ended with its rank; dead ranks of this host are still found.
   const int store_fd = ::memfd_create("store", 0);
   const auto store = c10::make_intrusive<c10d::FileStore>(concat("/proc/", ::getpid(), "/fd/", store_fd), 2);
   const pid_t pid = ::fork();

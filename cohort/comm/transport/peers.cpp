@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "cohort/base/fail.h"
@@ -36,7 +37,7 @@ std::string this_machine() {
   return boot + "/" + name_space("net") + "/" + name_space("pid");
 }
 
-/// The number of an address that other hosts may reach, "" of any other.
+/// An address that other hosts may reach as text, else "".
 std::string text_of(const ifaddrs& at) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (!at.ifa_addr || (at.ifa_flags & IFF_LOOPBACK) || !(at.ifa_flags & IFF_UP)) return "";
@@ -47,7 +48,7 @@ std::string text_of(const ifaddrs& at) {
   return IN6_IS_ADDR_LINKLOCAL(&address) ? "" : ::inet_ntop(AF_INET6, &address, text.data(), text.size());
 }
 
-/// COHORT_ADDRESS, or the first address of this host that is not a loopback one: of IPv6 where it has no other.
+/// COHORT_ADDRESS, or this host's first address that is not a loopback one, IPv4 before IPv6.
 std::string this_address() {
   if (const char* given = std::getenv("COHORT_ADDRESS")) return given;
   ifaddrs* list = nullptr;
@@ -77,7 +78,7 @@ Peers Peers::exchange(c10d::Store& store, int rank, int size) {
            " left a record in the store that is not one of Cohort's; is another job using this store?");
     peers.peers_.push_back({lines[0], lines[1], static_cast<int>(*pid)});
   }
-  // Name spaces of processes may differ on one host, whose loopback address is then good enough.
+  // Process name spaces may differ on one host, where the loopback address works.
   const auto network_of = [](const Peer& peer) { return peer.machine.substr(0, peer.machine.rfind('/')); };
   for (int peer = 0; peer < size; ++peer)
     if (peers.peers_[peer].address == kLoopback && network_of(peers.peers_[peer]) != network_of(peers.peers_[peer == 0 ? size - 1 : 0]))
@@ -128,6 +129,12 @@ std::vector<int> Peers::pids() const {
   std::vector<int> pids;
   for (const Peer& peer : peers_) pids.push_back(peer.pid);
   return pids;
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 std::string Peers::address_to_bind(int rank) const { return on_one_machine() ? kLoopback : peers_[rank].address; }

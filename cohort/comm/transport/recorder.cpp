@@ -12,7 +12,7 @@
 namespace cohort {
 namespace {
 
-/// The processor's own counter where it can be read without a system call: a third of the cost of std::chrono.
+/// The processor's counter where readable without a system call: a third of the cost of std::chrono.
 inline uint64_t ticks_now() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -27,9 +27,9 @@ inline uint64_t ticks_now() {
 
 double unix_seconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// A slot is a sequence lock: the writer's stores come one after the other, so do the reader's loads.
+// Slots are sequence locks: stores and loads are ordered.
 constexpr auto kAfter = std::memory_order_release, kBefore = std::memory_order_acquire;
-constexpr uint64_t kFailedBit = 1;  // Of end_ticks: a call never ends at tick 0 or 1.
+constexpr uint64_t kFailedBit = 1;  // In end_ticks: a call never ends at tick 0 or 1.
 
 uint64_t packed(CallRecord::Kind kind, Op op, Reduction reduction, int8_t type) {
   return static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8 | static_cast<uint64_t>(reduction) << 16 |
@@ -45,7 +45,7 @@ const char* name_of(const CallRecord& record) {
   return record.kind == CallRecord::Kind::kSend ? "send" : "receive";
 }
 
-/// The value among the first `count` whose name is `text`.
+/// The value with this name among the first `count`.
 template <typename Value, typename Name>
 Value value_named(const std::string& text, int count, Name name) {
   for (int i = 0; i < count; ++i)
@@ -60,9 +60,9 @@ Recorder::Recorder()
     : slots_(std::make_unique<std::array<Slot, kCapacity>>()), first_ticks_(ticks_now()), first_seconds_(steady_seconds()) {}
 
 uint64_t Recorder::begin(uint64_t kind, int root, int tag, uint64_t count, uint64_t sequence, const char* name) {
-  const uint64_t ticket = num_started_.load(std::memory_order_relaxed) + 1;
-  Slot& slot = (*slots_)[ticket % kCapacity];
-  slot.ticket.store(0, kAfter);
+  const uint64_t record_id = num_started_.load(std::memory_order_relaxed) + 1;
+  Slot& slot = (*slots_)[record_id % kCapacity];
+  slot.record_id.store(0, kAfter);
   slot.end_ticks.store(0, kAfter);
   slot.kind.store(kind, kAfter);
   slot.root_and_tag.store(static_cast<uint64_t>(static_cast<uint32_t>(root)) << 32 | static_cast<uint32_t>(tag), kAfter);
@@ -76,9 +76,9 @@ uint64_t Recorder::begin(uint64_t kind, int root, int tag, uint64_t count, uint6
     slot.name[0].store(0, kAfter);
   }
   slot.start_ticks.store(ticks_now(), kAfter);
-  slot.ticket.store(ticket, kAfter);
-  num_started_.store(ticket, kAfter);
-  return ticket;
+  slot.record_id.store(record_id, kAfter);
+  num_started_.store(record_id, kAfter);
+  return record_id;
 }
 
 uint64_t Recorder::start(const Call& call) {
@@ -94,15 +94,15 @@ uint64_t Recorder::start_message(CallRecord::Kind kind, size_t bytes, int peer, 
   return begin(packed(kind, Op::kBarrier, Reduction::kSum, 0), peer, tag, bytes, ++num_messages_, name);
 }
 
-void Recorder::end(uint64_t ticket, bool failed) {
-  Slot& slot = (*slots_)[ticket % kCapacity];
-  if (slot.ticket.load(std::memory_order_relaxed) != ticket) return;  // More than kCapacity calls have begun since.
+void Recorder::end(uint64_t record_id, bool failed) {
+  Slot& slot = (*slots_)[record_id % kCapacity];
+  if (slot.record_id.load(std::memory_order_relaxed) != record_id) return;  // More than kCapacity calls have begun since.
   slot.end_ticks.store(((ticks_now() | 2) & ~kFailedBit) | (failed ? kFailedBit : 0), kAfter);
 }
 
-bool Recorder::read(uint64_t ticket, CallRecord* record) const {
-  const Slot& slot = (*slots_)[ticket % kCapacity];
-  if (slot.ticket.load(std::memory_order_acquire) != ticket) return false;
+bool Recorder::read(uint64_t record_id, CallRecord* record) const {
+  const Slot& slot = (*slots_)[record_id % kCapacity];
+  if (slot.record_id.load(std::memory_order_acquire) != record_id) return false;
   const uint64_t kind = slot.kind.load(kBefore), root_and_tag = slot.root_and_tag.load(kBefore), end = slot.end_ticks.load(kBefore),
                  start = slot.start_ticks.load(kBefore), now = ticks_now();
   Call call;
@@ -124,26 +124,18 @@ bool Recorder::read(uint64_t ticket, CallRecord* record) const {
   const auto since = [&](uint64_t later) { return later > start ? static_cast<double>(later - start) * seconds_a_tick : 0; };
   record->start_seconds = unix_seconds() - since(now);
   record->seconds = since(end == 0 ? now : end);
-  return slot.ticket.load(std::memory_order_acquire) == ticket;
+  return slot.record_id.load(std::memory_order_acquire) == record_id;
 }
 
 std::vector<CallRecord> Recorder::last(size_t most) const {
   const uint64_t last = num_started_.load(std::memory_order_acquire);
   const uint64_t count = std::min<uint64_t>({last, most, kCapacity});
   std::vector<CallRecord> records;
-  for (uint64_t ticket = last - count + 1; ticket <= last; ++ticket) {
+  for (uint64_t record_id = last - count + 1; record_id <= last; ++record_id) {
     CallRecord record;
-    if (read(ticket, &record)) records.push_back(record);
+    if (read(record_id, &record)) records.push_back(record);
   }
   return records;
-}
-
-Json Recorder::json(size_t most) const {
-  Json calls = Json::array();
-  for (const CallRecord& record : last(most)) calls.push_back(to_json(record));
-  Json json;
-  json["calls"] = std::move(calls);
-  return json;
 }
 
 std::string Recorder::text(size_t most) const {

@@ -1,82 +1,49 @@
-// How it runs: tile by tile, each a chain of three-operand loops d = x op y, one for each array after the first. With two arrays that is
-// one loop straight into the result; with more, the partial results of a tile stay in an accumulator in the first-level cache. Half-wide
-// floats have a float accumulator. Each loop is compiled for several instruction sets; the machine picks at load.
+// Reduction tile by tile, each a chain of loops d = x op y, one per array after the first. Two arrays are combined straight into the
+// result; with more, partial results stay in an accumulator in the first-level cache, in float for 16-bit floats. Each loop is compiled for
+// several instruction sets, selected at load.
 
 #include "cohort/comm/transport/reduce.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
 #include "cohort/base/fail.h"
+#include "cohort/comm/transport/half_bits.h"
 
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define COHORT_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
 #else
 #define COHORT_VECTORISED
 #endif
-#define COHORT_INLINE inline __attribute__((always_inline))
 
 namespace cohort {
 namespace {
 
 constexpr size_t kTile = 2048;  // Elements.
 
-// --- Numbers: how each type is stored and what it is computed in. ---
+// Types: storage and arithmetic.
 
 template <typename T>
 struct Complex {
   T real, imaginary;
 };
 
-struct Half {
+/// A 16-bit float as it is stored; computed with as float.
+template <typename Bits>
+struct NarrowFloat {
   uint16_t bits;
-  COHORT_INLINE float load() const {
-    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16, rest = static_cast<uint32_t>(bits & 0x7fff) << 13;
-    // At a float's place the half's exponent reads 2^112 too small; infinities and NaN need the float's largest exponent instead.
-    const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(rest) * 0x1.0p+112f), special = rest | 0x7f800000;
-    return std::bit_cast<float>(sign | (rest >= (0x7c00u << 13) ? special : finite));
-  }
-  /// To nearest, ties to even.
-  static COHORT_INLINE Half store(float value) {
-    constexpr uint32_t kInfinity = 0x7f800000, kSmallestNormal = 113u << 23, kOverflow = (127u + 16) << 23, kHalf = 126u << 23;
-    const uint32_t whole = std::bit_cast<uint32_t>(value), sign = (whole >> 16) & 0x8000, rest = whole & 0x7fffffff;
-    // Normal: 13 places fall away; a carry may run into the exponent, which is right (up to infinity).
-    const uint32_t normal = (rest + ((rest >> 13) & 1) + 0xfff - (112u << 23)) >> 13;
-    // Denormal halves are multiples of 2^-24, the last place of 0.5f: the addition rounds, the difference of bits counts them.
-    const uint32_t denormal = std::bit_cast<uint32_t>(std::bit_cast<float>(rest) + 0.5f) - kHalf;
-    const uint32_t finite = rest < kSmallestNormal ? denormal : normal;
-    const uint32_t special = rest > kInfinity ? 0x7e00 : 0x7c00;
-    return {static_cast<uint16_t>(sign | (rest >= kOverflow ? special : finite))};
-  }
+  COHORT_INLINE float load() const { return Bits::to_float(bits); }
+  static COHORT_INLINE NarrowFloat store(float value) { return {static_cast<uint16_t>(Bits::from_float(value))}; }
 };
-
-struct BFloat16 {
-  uint16_t bits;
-  COHORT_INLINE float load() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-  static COHORT_INLINE BFloat16 store(float value) {
-    const uint32_t whole = std::bit_cast<uint32_t>(value);
-    const uint32_t rounded = (whole + ((whole >> 16) & 1) + 0x7fff) >> 16;
-    return {static_cast<uint16_t>((whole & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded)};
-  }
-};
+using Half = NarrowFloat<Fp16Bits>;
+using BFloat16 = NarrowFloat<Bf16Bits>;
 
 template <typename T>
 constexpr bool is_narrow = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 template <typename T>
-struct WideOf {
-  using Type = T;
-};
-template <>
-struct WideOf<Half> {
-  using Type = float;
-};
-template <>
-struct WideOf<BFloat16> {
-  using Type = float;
-};
+using WideOf = std::conditional_t<is_narrow<T>, float, T>;
 
 template <typename T>
 COHORT_INLINE auto load(const T& value) {
@@ -95,7 +62,7 @@ COHORT_INLINE T store(const Wide& value) {
   }
 }
 
-// --- Operations. Whole numbers come as unsigned where wrapping matters. ---
+// Operations. Integers are unsigned where wrapping matters.
 
 struct Add {
   template <typename T>
@@ -107,7 +74,7 @@ struct Add {
     return {a.real + b.real, a.imaginary + b.imaginary};
   }
 };
-/// The last step of an average.
+/// The last operation of an average.
 struct AddAndDivide {
   int divisor;
   template <typename T>
@@ -160,17 +127,17 @@ struct BitXor {
   }
 };
 
-// --- Loops. ---
+// Loops.
 
-/// d = x op y. `d` may be `x` or `y` itself: each element depends on its own place alone, which is what ivdep asserts.
+/// d = x op y. `d` may be `x` or `y`: elements are independent, which ivdep asserts.
 template <typename D, typename X, typename Y, typename Operation>
 COHORT_VECTORISED void combine(D* d, const X* x, const Y* y, size_t count, Operation operation) {
 #pragma GCC ivdep
   for (size_t i = 0; i < count; ++i) d[i] = store<D>(operation(load(x[i]), load(y[i])));
 }
 
-/// The same for products of complex numbers: a fused multiply-add would make them depend on the machine, and GCC's vectoriser makes some
-/// (vfmaddsub) even where contraction is off.
+/// Products of complex numbers: a fused multiply-add would make them depend on the machine, and GCC's vectoriser emits some (vfmaddsub)
+/// even without contraction.
 template <typename T>
 __attribute__((optimize("fp-contract=off"))) void combine(Complex<T>* d, const Complex<T>* x, const Complex<T>* y, size_t count, Multiply) {
   for (size_t i = 0; i < count; ++i)
@@ -185,10 +152,10 @@ struct Arrays {
   size_t count;
 };
 
-/// One tile from element `at` on, into the first result. `last` is the operation with the last array.
+/// Reduces one tile from element `at` on into the first result. `last` combines the last array.
 template <typename T, typename Operation, typename Last>
 void reduce_tile(const Arrays& of, size_t at, size_t count, Operation operation, Last last) {
-  using Wide = typename WideOf<T>::Type;
+  using Wide = WideOf<T>;
   const auto array = [&](size_t index) { return reinterpret_cast<const T*>(of.arrays[index]) + at; };
   T* const result = reinterpret_cast<T*>(of.results[0]) + at;
   if (of.num_arrays == 2) return combine(result, array(0), array(1), count, last);
@@ -216,50 +183,37 @@ void reduce_with(const Arrays& of, Operation operation) {
   reduce_with<T>(of, operation, operation);
 }
 
-// --- Which loop for which type. ---
+// Dispatch by type.
 
 template <typename T>
-void reduce_real(const Arrays& of, Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kAverage:
-      return reduce_with<T>(of, Add{}, AddAndDivide{static_cast<int>(of.num_arrays)});
-    case Reduction::kProduct:
-      return reduce_with<T>(of, Multiply{});
-    case Reduction::kMin:
-      return reduce_with<T>(of, Smaller{});
-    case Reduction::kMax:
-      return reduce_with<T>(of, Larger{});
-    default:
-      return reduce_with<T>(of, Add{});
+constexpr bool is_complex = std::is_same_v<T, Complex<float>> || std::is_same_v<T, Complex<double>>;
+/// Integers are added and multiplied as unsigned ones, which wrap around to the same bits.
+template <typename T, bool = std::is_integral_v<T>>
+struct WrappingOf {
+  using Type = T;
+};
+template <typename T>
+struct WrappingOf<T, true> {
+  using Type = std::make_unsigned_t<T>;
+};
+
+/// check_reduction() has refused what `T` does not have.
+template <typename T>
+void reduce_as(const Arrays& of, Reduction reduction) {
+  using Wrapping = typename WrappingOf<T>::Type;
+  if (reduction == Reduction::kProduct) return reduce_with<Wrapping>(of, Multiply{});
+  if constexpr (std::is_integral_v<T>) {
+    if (reduction == Reduction::kBitAnd) return reduce_with<Wrapping>(of, BitAnd{});
+    if (reduction == Reduction::kBitOr) return reduce_with<Wrapping>(of, BitOr{});
+    if (reduction == Reduction::kBitXor) return reduce_with<Wrapping>(of, BitXor{});
+  } else {
+    if (reduction == Reduction::kAverage) return reduce_with<T>(of, Add{}, AddAndDivide{static_cast<int>(of.num_arrays)});
   }
-}
-
-template <typename T>
-void reduce_complex(const Arrays& of, Reduction reduction) {
-  if (reduction == Reduction::kAverage) return reduce_with<T>(of, Add{}, AddAndDivide{static_cast<int>(of.num_arrays)});
-  if (reduction == Reduction::kProduct) return reduce_with<T>(of, Multiply{});
-  reduce_with<T>(of, Add{});
-}
-
-template <typename T>
-void reduce_whole(const Arrays& of, Reduction reduction) {
-  using Bits = std::make_unsigned_t<T>;  // Signed and unsigned wrap to the same bits.
-  switch (reduction) {
-    case Reduction::kProduct:
-      return reduce_with<Bits>(of, Multiply{});
-    case Reduction::kMin:
-      return reduce_with<T>(of, Smaller{});
-    case Reduction::kMax:
-      return reduce_with<T>(of, Larger{});
-    case Reduction::kBitAnd:
-      return reduce_with<Bits>(of, BitAnd{});
-    case Reduction::kBitOr:
-      return reduce_with<Bits>(of, BitOr{});
-    case Reduction::kBitXor:
-      return reduce_with<Bits>(of, BitXor{});
-    default:
-      return reduce_with<Bits>(of, Add{});
+  if constexpr (!is_complex<T>) {
+    if (reduction == Reduction::kMin) return reduce_with<T>(of, Smaller{});
+    if (reduction == Reduction::kMax) return reduce_with<T>(of, Larger{});
   }
+  reduce_with<Wrapping>(of, Add{});
 }
 
 void reduce_bool(const Arrays& of, Reduction reduction) {
@@ -271,33 +225,33 @@ void reduce_bool(const Arrays& of, Reduction reduction) {
 void reduce_any(const Arrays& of, at::ScalarType type, Reduction reduction) {
   switch (type) {
     case at::kFloat:
-      return reduce_real<float>(of, reduction);
+      return reduce_as<float>(of, reduction);
     case at::kDouble:
-      return reduce_real<double>(of, reduction);
+      return reduce_as<double>(of, reduction);
     case at::kHalf:
-      return reduce_real<Half>(of, reduction);
+      return reduce_as<Half>(of, reduction);
     case at::kBFloat16:
-      return reduce_real<BFloat16>(of, reduction);
+      return reduce_as<BFloat16>(of, reduction);
     case at::kComplexFloat:
-      return reduce_complex<Complex<float>>(of, reduction);
+      return reduce_as<Complex<float>>(of, reduction);
     case at::kComplexDouble:
-      return reduce_complex<Complex<double>>(of, reduction);
+      return reduce_as<Complex<double>>(of, reduction);
     case at::kChar:
-      return reduce_whole<int8_t>(of, reduction);
+      return reduce_as<int8_t>(of, reduction);
     case at::kByte:
-      return reduce_whole<uint8_t>(of, reduction);
+      return reduce_as<uint8_t>(of, reduction);
     case at::kShort:
-      return reduce_whole<int16_t>(of, reduction);
+      return reduce_as<int16_t>(of, reduction);
     case at::kUInt16:
-      return reduce_whole<uint16_t>(of, reduction);
+      return reduce_as<uint16_t>(of, reduction);
     case at::kInt:
-      return reduce_whole<int32_t>(of, reduction);
+      return reduce_as<int32_t>(of, reduction);
     case at::kUInt32:
-      return reduce_whole<uint32_t>(of, reduction);
+      return reduce_as<uint32_t>(of, reduction);
     case at::kLong:
-      return reduce_whole<int64_t>(of, reduction);
+      return reduce_as<int64_t>(of, reduction);
     case at::kUInt64:
-      return reduce_whole<uint64_t>(of, reduction);
+      return reduce_as<uint64_t>(of, reduction);
     default:
       return reduce_bool(of, reduction);
   }
@@ -332,7 +286,7 @@ void check_reduction(Reduction reduction, at::ScalarType type) {
     case at::kLong:
     case at::kUInt64:
     case at::kBool:
-      if (reduction == Reduction::kAverage) why = "the average of whole numbers is none; sum them, or convert the tensor to float first";
+      if (reduction == Reduction::kAverage) why = "integers have no average; sum them, or convert the tensor to float first";
       break;
     default:
       why = "this type can be sent but not computed with; convert the tensor first";

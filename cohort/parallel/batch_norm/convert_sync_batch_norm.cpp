@@ -1,6 +1,6 @@
-// How a model's own batch norm layers are made to exchange. C++ has no forward hooks, BatchNorm2dImpl::forward is not virtual, and users
-// hold layers by typed pointers (`torch::nn::BatchNorm2d bn{nullptr}`) or inside lambdas, so a layer can be neither replaced nor
-// subclassed after the fact. But all of them call the operator aten::batch_norm, with the tensors of the layer. So:
+// How a model's own batch norm layers are converted. C++ has no forward hooks, BatchNorm2dImpl::forward is not virtual, and users hold
+// layers by typed pointers or inside lambdas, so a layer can be neither replaced nor subclassed afterwards. But all of them call the
+// operator aten::batch_norm with the tensors of the layer. So:
 //
 //   1. the first conversion registers a kernel of our own for aten::batch_norm, which LibTorch defines as a composite of others: the
 //      dispatcher prefers it on CPU and CUDA. A process that converts nothing never registers it and pays nothing;
@@ -9,8 +9,8 @@
 //   3. the kernel looks the tensor up (a hash table under a shared lock: well below a microsecond). Found, and the layer trains:
 //      sync_batch_norm(); else LibTorch's own definition.
 //
-// A table entry holds a weak reference to its tensor: that keeps the address from being used for another tensor (not its memory from being
-// freed). Entries of layers that are gone are dropped at the next conversion.
+// A table entry holds a weak reference to its tensor, which reserves the address (not the memory). Entries of destroyed layers are dropped
+// at the next conversion.
 
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 
@@ -45,10 +45,10 @@ using torch::nn::BatchNorm3dImpl;
 struct Entry {
   SyncBatchNormLayer layer;
   std::weak_ptr<torch::nn::Module> module;
-  bool tagged = false;  ///< The weight is a name tag.
+  bool tagged = false;  ///< The weight only identifies the layer.
 };
 
-/// The converted layers of this process, of all its ranks where those are threads. Never destroyed: layers may run while the process ends.
+/// The converted layers of this process. Never destroyed: layers may run while the process ends.
 class Layers {
  public:
   static Layers& instance() {
@@ -96,7 +96,7 @@ at::Tensor batch_norm_kernel(const at::Tensor& input, const std::optional<at::Te
   const std::shared_ptr<const Entry> entry = Layers::instance().find(mean.defined() ? mean : or_undefined(weight));
   if (!entry) return at::native::batch_norm(input, weight, bias, running_mean, running_var, training, momentum, epsilon, cudnn_enabled);
   const std::optional<at::Tensor> real_weight = entry->tagged ? std::nullopt : weight;
-  // A layer without running statistics says training in eval mode too; ask the layer.
+  // A layer without running statistics passes training in eval mode too; ask the layer.
   const std::shared_ptr<torch::nn::Module> module = entry->module.lock();
   if (!training || !module || !module->is_training()) {
     return at::native::batch_norm(input, real_weight, bias, running_mean, running_var, training, momentum, epsilon, cudnn_enabled);
@@ -111,10 +111,10 @@ at::Tensor batch_norm_kernel(const at::Tensor& input, const std::optional<at::Te
                          entry->layer);
 }
 
-/// The plain keys are for inference mode, where autograd's are left out.
+/// The plain keys are for inference mode, which skips autograd's.
 void register_kernel_once() {
-  [[gnu::used]] static const auto* const libraries = [] {  // Used: so that leak checkers see who holds it.
-    auto* const made = new std::vector<torch::Library>;    // For the rest of the process: LibTorch's dispatcher may end before our statics.
+  [[gnu::used]] static const auto* const libraries = [] {  // Used: so that leak checkers see the reference.
+    auto* const made = new std::vector<torch::Library>;    // Never freed: LibTorch's dispatcher may end before our statics.
     for (const c10::DispatchKey key :
          {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
       made->emplace_back(torch::Library::IMPL, "aten", key, __FILE__, __LINE__).impl("batch_norm", TORCH_FN(batch_norm_kernel));
@@ -145,7 +145,7 @@ bool convert_as(const std::string& name, const std::shared_ptr<torch::nn::Module
 
 using NamedModule = std::pair<std::string, std::shared_ptr<torch::nn::Module>>;
 
-/// `module` and everything below it, `module` only where a shared_ptr owns it.
+/// `module` (where a shared_ptr owns it) and all its submodules.
 std::vector<NamedModule> modules_of(const torch::nn::Module& module) {
   std::vector<NamedModule> modules;
   const auto self = std::const_pointer_cast<torch::nn::Module>(module.weak_from_this().lock());
@@ -169,7 +169,7 @@ int convert_sync_batch_norm(torch::nn::Module& module, Group group) {
   if (group.size() > 1) register_kernel_once();
   Layers::instance().drop_ended();
   int num_layers = 0;
-  std::unordered_set<const torch::nn::Module*> seen;  // A layer that is used twice has two names.
+  std::unordered_set<const torch::nn::Module*> seen;  // A layer used twice has two names.
   for (const auto& [name, child] : modules_of(module)) {
     if (!seen.insert(child.get()).second) continue;
     const bool converted = convert_as<BatchNorm1dImpl>(name, child, group, num_layers) ||

@@ -1,6 +1,6 @@
 #pragma once
-// One call makes the batch norm layers of a model compute their statistics over the samples of all ranks, and one says when a batch is too
-// small for batch norm.
+// Makes the batch norm layers of a model compute their statistics over the samples of all ranks, and warns where a batch is too small for
+// batch norm.
 
 #include <torch/nn/module.h>
 
@@ -25,26 +25,25 @@ namespace cohort {
 ///    layer that waits in the gradients' group waits for the gradients before it too;
 ///  - with accumulation a statistic covers the micro-batches of the same number on all ranks. To equal one process that accumulates, divide
 ///    each global micro-batch over the ranks.
-/// To know: layers are recognised by their tensors, so clone(), reset(), or assigning new tensors to running_mean or weight makes layers
-/// that are not converted; convert again. LibTorch itself refuses {1, channels} (one value a channel) on a rank before this code sees it.
-/// Thread-safe. Not collective.
+/// Layers are recognised by their tensors, so clone(), reset(), or new tensors for running_mean or weight make layers that are not
+/// converted; convert again. LibTorch itself refuses {1, channels} (one value per channel) on a rank. Thread-safe. Not collective.
 COHORT_API int convert_sync_batch_norm(torch::nn::Module& module, Group group);
 
 /// Below this number of samples batch norm's statistics are too noisy. Wu & He 2018, "Group Normalization", table 2: ResNet-50 on ImageNet
 /// has an error of 23.6 % with 32 samples a worker, 23.7 % with 16, 24.8 % with 8, 27.3 % with 4, 34.7 % with 2.
 inline constexpr int64_t kFewSamples = 16;
 
-/// How an optimizer step's samples become statistics.
+/// How the samples of an optimizer step are used for statistics.
 struct StatisticSamples {
-  int64_t samples = 0;  ///< That one mean is taken over: of a rank's micro-batch, of all ranks' for converted layers, of the ghost batch.
-  int64_t global_batch = 0;     ///< 0: not known, and what would do instead is said without numbers.
-  int num_workers = 1;          ///< Replicas that the batch is divided over and that have statistics of their own.
-  int num_micro_batches = 1;    ///< Of one replica.
-  double exchange_seconds = 0;  ///< Of one all-gather of a layer's statistics between the replicas; 0: not known.
+  int64_t samples = 0;          ///< In one mean: a rank's micro-batch, all ranks' for converted layers, or the ghost batch.
+  int64_t global_batch = 0;     ///< 0: unknown; the advice then has no numbers.
+  int num_workers = 1;          ///< Replicas with statistics of their own.
+  int num_micro_batches = 1;    ///< Per replica.
+  double exchange_seconds = 0;  ///< One all-gather of a layer's statistics between the replicas; 0: unknown.
 };
 
-/// A sentence that says that batch norm (of `module`, ghost batch norm too) takes its statistics from too few samples, and what to do: how
-/// many workers would do at this batch, and what the other ways out cost. "" where it is fine or there is no batch norm.
+/// A warning where batch norm (ghost batch norm too) of `module` takes its statistics from too few samples, with the alternatives and their
+/// costs. "" where it does not.
 COHORT_API std::string small_batch_warning(const torch::nn::Module& module, const StatisticSamples& statistic);
 
 }  // namespace cohort

@@ -60,7 +60,7 @@ std::shared_ptr<LayerGraph> residual_graph() {
   return graph;
 }
 
-/// The same model for everybody.
+/// The same model on all ranks.
 template <typename Make>
 auto seeded(Make make) {
   const SeededDraws draws(5);

@@ -41,20 +41,20 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct Statistics {
-  at::Tensor mean, variance;     ///< {channels} of all ranks' values (the variance divided by N), on the input's device.
+  at::Tensor mean, variance;     ///< {channels} over all ranks (the variance divided by N), on the input's device.
   at::Tensor unbiased_variance;  ///< Divided by N - 1.
   double count = 0;              ///< N
 };
 
 at::ScalarType statistics_type(const at::Tensor& input) { return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-/// The kernels take one floating type for all {channels} tensors; undefined stays undefined.
+/// Kernels take one floating type for all {channels} tensors; undefined stays undefined.
 at::Tensor as_type(const at::Tensor& tensor, at::ScalarType type) { return tensor.defined() ? tensor.to(type) : tensor; }
 
-/// Dense in the layout that the kernels have loops for; strides as they are where they allow that.
+/// Dense in a layout that the kernels support.
 at::Tensor dense(const at::Tensor& tensor) { return tensor.contiguous(tensor.suggest_memory_format()); }
 
-/// Every rank's {layer number, ...numbers}, {ranks, 1 + n}, on the CPU. `number` tells layers and directions apart.
+/// Every rank's {layer number, ...values}, {ranks, 1 + n}, on the CPU. `number` identifies layer and direction.
 at::Tensor exchange(const SyncBatchNormLayer& layer, double number, at::Tensor mine, const char* what) {
   mine.data_ptr<double>()[0] = number;
   Group group = layer.group;
@@ -79,7 +79,7 @@ at::Tensor local_moments(const at::Tensor& input, int64_t num_channels) {
   at::Tensor record = at::zeros({2 + 2 * num_channels}, at::kDouble);
   if (input.numel() == 0) return record;
   const int64_t count = input.numel() / num_channels;
-  // Running statistics of momentum 0: they only tell the kernel that the sums of half-precision input are to be in float.
+  // Running statistics of momentum 0 only make the kernel sum half-precision input in float.
   const auto options = input.options().dtype(statistics_type(input)).memory_format(std::nullopt);
   const auto [mean, variance] =
       at::batch_norm_update_stats(input, at::zeros({num_channels}, options), at::ones({num_channels}, options), 0.0);
@@ -89,7 +89,7 @@ at::Tensor local_moments(const at::Tensor& input, int64_t num_channels) {
   return record;
 }
 
-/// Plain loops in rank order: the same bits on hosts whose processors have different vector instructions.
+/// Plain loops in rank order: the same bits on hosts with different vector instructions.
 Statistics combine(const at::Tensor& all, int64_t num_channels, const at::Tensor& input) {
   const int64_t num_ranks = all.size(0), length = all.size(1);
   const double* const data = all.data_ptr<double>();
@@ -116,7 +116,7 @@ Statistics combine(const at::Tensor& all, int64_t num_channels, const at::Tensor
 }
 
 void update_running(const BatchNormArguments& arguments, const Statistics& statistics) {
-  if (!arguments.running_mean.defined() || is_recomputing()) return;  // The first run has moved them.
+  if (!arguments.running_mean.defined() || is_recomputing()) return;  // Updated in the first run.
   const auto move = [&](const at::Tensor& running, const at::Tensor& now) {
     running.copy_(running.to(at::kDouble).mul_(1 - arguments.momentum).add_(now.to(at::kDouble), arguments.momentum));
   };
@@ -131,7 +131,7 @@ at::Tensor normalise(const at::Tensor& input, const at::Tensor& weight, const at
   return std::get<0>(at::native_batch_norm(input, weight, bias, mean, variance, /*training=*/false, /*momentum=*/0.0, epsilon));
 }
 
-/// What backward needs beside tensors.
+/// What backward needs besides tensors.
 struct Saved : torch::CustomClassHolder {
   SyncBatchNormLayer layer;
   double epsilon = 0, count = 0;
@@ -140,7 +140,7 @@ struct Saved : torch::CustomClassHolder {
 };
 
 struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
-  /// weight and bias beside the arguments that hold them too: autograd looks for them here.
+  /// `arguments` has weight and bias too; autograd looks for them among the arguments.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& unordered, const std::optional<at::Tensor>& /*weight*/,
                             const std::optional<at::Tensor>& /*bias*/, const BatchNormArguments& arguments,
                             const SyncBatchNormLayer& layer) {
@@ -152,7 +152,7 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
       fail(ErrorCode::kBadInput, "batch norm layer ", layer.name,
            " has one value a channel over all ranks, which has no variance; use a larger batch");
     }
-    // No rank had a sample: nothing to learn from.
+    // Unless no rank had a sample.
     if (statistics.count > 0) update_running(arguments, statistics);
     auto saved = c10::make_intrusive<Saved>();
     saved->layer = layer;
@@ -180,7 +180,7 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
     const at::Tensor gradient = gradients[0].contiguous(input.suggest_memory_format());
     const at::Tensor kernel_weight = as_type(weight, statistics_type(input));
     const bool input_needs = ctx->needs_input_grad(0);
-    // With the statistics held fixed: dx = weight dy / deviation, b_r and a_r.
+    // With fixed statistics: dx = weight dy / deviation, b_r and a_r.
     at::Tensor dx, dy_xhat = at::zeros_like(mean), dy = at::zeros_like(mean);
     if (input.numel() > 0) {
       std::tie(dx, dy_xhat, dy) = at::native_batch_norm_backward(gradient, input, kernel_weight, mean, variance, {}, {}, /*train=*/false,
@@ -196,7 +196,7 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
             gradient_if(saved.has_bias, dy, saved.parameter_type), at::Tensor(), at::Tensor()};
   }
 
-  /// dx -= weight / deviation (a / N + xhat b / N), which is batch norm with another weight and bias.
+  /// dx -= weight / deviation (a / N + xhat b / N), which is batch norm with other parameters.
   static void add_change_of_statistics(at::Tensor& dx, const at::Tensor& input, const at::Tensor& weight, const at::Tensor& mean,
                                        const at::Tensor& variance, const at::Tensor& dy, const at::Tensor& dy_xhat, const Saved& saved) {
     const int64_t num_channels = mean.numel();

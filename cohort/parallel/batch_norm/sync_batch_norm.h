@@ -1,6 +1,6 @@
 #pragma once
-// Batch norm whose statistics are those of all ranks' samples together: the same numbers as one process computes that holds the whole
-// batch. Most programs want convert_sync_batch_norm.h, which turns the layers of a model into this.
+// Batch norm over the samples of all ranks together: the numbers of one process with the whole batch. Most programs want
+// convert_sync_batch_norm.h, which converts the layers of a model.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,19 +11,19 @@
 
 namespace cohort {
 
-/// One layer that exchanges. `number` is the same for the layer on all ranks and different for different layers: it travels with each
-/// exchange, so that ranks that are not in the same layer are named instead of mixing their sums.
+/// A layer that exchanges. `number` identifies it on all ranks and travels with each exchange, so that ranks in different layers are
+/// reported instead of mixing their sums.
 struct SyncBatchNormLayer {
   Group group;
   std::string name;
   int64_t number = 0;
 };
 
-/// The arguments of torch::batch_norm in training; tensors that are not there are undefined.
+/// The arguments of torch::batch_norm in training; absent tensors are undefined.
 struct BatchNormArguments {
   at::Tensor weight, bias;               ///< {channels}
-  at::Tensor running_mean, running_var;  ///< {channels}, updated in place: both or none.
-  double momentum = 0.1;                 ///< Share of the new value in the running statistics.
+  at::Tensor running_mean, running_var;  ///< {channels}, updated in place; both or none.
+  double momentum = 0.1;                 ///< Weight of the new value in the running statistics.
   double epsilon = 1e-5;
 };
 

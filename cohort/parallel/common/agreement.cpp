@@ -11,16 +11,14 @@
 #include <functional>
 #include <map>
 #include <string_view>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
 namespace {
 
-/// The text most ranks have; the lowest rank's where there is a draw.
+/// The most frequent text; the lowest rank's in a tie.
 const std::string& majority(const std::vector<std::string>& texts) {
   std::map<std::string, int> votes;
   for (const std::string& text : texts) ++votes[text];
@@ -33,7 +31,7 @@ const std::string& majority(const std::vector<std::string>& texts) {
 }  // namespace
 
 void check_same_text(Group& group, const std::string& text, const std::string& what, const std::string& advice) {
-  // A few bytes a rank settle it when all agree, which is nearly always.
+  // Digests suffice when all ranks agree, which is nearly always.
   const std::string digest = concat(std::hash<std::string>()(text), "/", text.size());
   const std::vector<std::string> digests = group.all_gather_text(digest, what);
   if (std::all_of(digests.begin(), digests.end(), [&](const std::string& other) { return other == digests.front(); })) return;
@@ -84,8 +82,6 @@ void fail_left_step(int64_t num_left, int64_t rank, int num_ranks) {
        "call zero_grad() and go on with the next step, or end the run");
 }
 
-// Rank 0's values for all.
-
 void broadcast_model(const torch::nn::Module& module, Group& group) {
   if (group.size() == 1) return;
   at::NoGradGuard no_grad;
@@ -104,8 +100,6 @@ void broadcast_model(const torch::nn::Module& module, Group& group) {
     }
   }
 }
-
-// Some elements a step, and all by hand.
 
 namespace {
 
@@ -148,7 +142,7 @@ int WeightCheck::next() {
     at::Tensor values = parameters_[(look * kParametersEach + i) % parameters_.size()].tensor.detach();
     if (!is_readable(values)) continue;
     const int64_t count = std::min(kElementsEach, values.numel());
-    // Strides by the golden ratio come everywhere.
+    // Strides by the golden ratio cover all positions.
     const auto begin = static_cast<int64_t>(look * kPrime % static_cast<uint64_t>(values.numel() - count + 1));
     if (!values.is_cpu()) {
       if (look % kStepsOnDevice != 0) continue;

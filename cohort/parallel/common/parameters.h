@@ -1,5 +1,5 @@
 #pragma once
-// The parameters and buffers of a module as every part of Cohort sees them: each tensor once, under its first name.
+// The distinct parameters and buffers of a module, each once under its first name.
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -18,21 +18,19 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// Parameters in registration order. A tensor registered twice (tied weights) appears once; `aliases` gets its other names -> its first
-/// name.
+/// Parameters in registration order. Tied weights appear once; `aliases` maps their other names to the first.
 COHORT_API std::vector<NamedTensor> distinct_parameters(const torch::nn::Module& module,
                                                         std::map<std::string, std::string>* aliases = nullptr);
 /// The same for buffers (batch-norm statistics, counters).
 COHORT_API std::vector<NamedTensor> distinct_buffers(const torch::nn::Module& module,
                                                      std::map<std::string, std::string>* aliases = nullptr);
 
-/// Those that training changes. Error(kBadInput) where one is not contiguous: they are exchanged and updated as flat memory.
+/// Parameters that require gradients. Error(kBadInput) where one is not contiguous: they are exchanged and updated as flat memory.
 COHORT_API std::vector<NamedTensor> trained_parameters(const std::vector<NamedTensor>& all);
 
-/// Of all of them.
 COHORT_API int64_t total_bytes(const std::vector<NamedTensor>& tensors);
 
-/// One line a tensor: "conv1.weight Float [32, 1, 5, 5] trained". Ranks may only train together when theirs are equal.
+/// One line per tensor: "conv1.weight Float [32, 1, 5, 5] trained". Must be equal on ranks that train together.
 COHORT_API std::string signature(const std::vector<NamedTensor>& parameters);
 
 }  // namespace cohort

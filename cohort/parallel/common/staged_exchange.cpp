@@ -33,7 +33,7 @@ at::Tensor in_host_memory(const at::Tensor& tensor) {
   return tensor.detach().cpu();
 }
 
-/// In host memory; contents undefined.
+/// Uninitialized host memory.
 at::Tensor host_space_for(const at::Tensor& tensor) { return at::empty({tensor.numel()}, tensor.scalar_type()); }
 
 }  // namespace

@@ -1,10 +1,10 @@
 #pragma once
-// Exchanges of flat tensors, wherever they lie: Group's own where the group exchanges the tensor's device, else through copies in this
-// host's memory (any backend can do that, and two ranks may share one device).
+// Exchanges of flat tensors on any device: directly where the group exchanges that device, else through copies in host memory, which any
+// backend supports and which lets ranks share a device.
 //
-// Through the host: start copies the input there, which waits for what the device was asked for so far, and starts the group's exchange of
-// the copy; wait() ends that and copies the result back. The calls of the group are made by the caller's thread, in the caller's order.
-// Cost beyond the exchange's: a copy of the input and one of the output over the device's link, and both in host memory until wait().
+// Through the host: start copies the input, which waits for the device, and starts the group's exchange of the copy; wait() completes it
+// and copies the result back. The caller's thread makes the group's calls, in its order. Additional cost: a copy of input and output over
+// the device's link, and both in host memory until wait().
 
 #include <ATen/core/Tensor.h>
 
@@ -15,10 +15,10 @@
 
 namespace cohort {
 
-/// `num_elements` zeros, 1-d, to be exchanged: Group::allocate()'s in host memory, else an ordinary tensor of the device. Collective.
+/// `num_elements` zeros, 1-d, for exchanges: from Group::allocate() in host memory, else an ordinary tensor of the device. Collective.
 at::Tensor exchanged_zeros(Group& group, int64_t num_elements, at::TensorOptions options);
 
-/// As Group's functions of the same names. Of an exchange through the host the result is there after wait() alone.
+/// Like Group's functions of the same names. Results through the host are available only after wait().
 std::unique_ptr<Pending> start_all_reduce_sum(Group& group, at::Tensor flat, std::string what);
 std::unique_ptr<Pending> start_reduce_scatter_sum(Group& group, at::Tensor output, at::Tensor input, std::string what);
 std::unique_ptr<Pending> start_all_gather(Group& group, at::Tensor output, at::Tensor input, std::string what);

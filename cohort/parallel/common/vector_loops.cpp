@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kTile = 2048;  // Elements: 8 KiB of float.
 
-/// Eight running sums, so that the additions need not wait for each other.
+/// Eight running sums, so that additions are independent.
 template <typename T>
 double squares(const T* values, int64_t count) {
   double sums[8] = {};
@@ -38,6 +38,10 @@ void for_each_tile_sum(const std::vector<std::byte*>& arrays, int64_t count, at:
     reduce_arrays(&result, 1, at.data(), at.size(), static_cast<size_t>(length), type, Reduction::kSum);
     use(offset, length, sum);
   }
+}
+
+COHORT_VECTOR_LOOP void add_to(float* __restrict sum, const float* __restrict other, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) sum[i] += other[i];
 }
 
 double squared_norm(const void* values, int64_t count, at::ScalarType type) {

@@ -1,5 +1,5 @@
 #pragma once
-// Loops over plain arrays that run at the speed of the machine's vectors and give the same bits on every machine.
+// Vectorised loops over plain arrays that give the same bits on every machine.
 
 #include <ATen/core/Tensor.h>
 
@@ -8,8 +8,10 @@
 #include <functional>
 #include <vector>
 
-// One copy for each instruction set; the machine picks at load. A product is never contracted with an addition (no fused multiply-add):
-// what several ranks compute each for itself then agrees bitwise, also when their processors differ.
+#include "cohort/comm/transport/half_bits.h"
+
+// Compiled for several instruction sets, selected at load. Products are never contracted with additions (no fused multiply-add), so that
+// ranks with different processors agree bitwise.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define COHORT_VECTOR_LOOP                                                        \
   __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"), \
@@ -17,72 +19,20 @@
 #else
 #define COHORT_VECTOR_LOOP
 #endif
-// For what such a loop calls: only an inlined body is vectorised.
-#define COHORT_INLINE inline __attribute__((always_inline))
 
 namespace cohort {
 
-// std::bit_cast stays a call in such a loop.
-COHORT_INLINE uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value); }
-COHORT_INLINE float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
-
-/// A choice between two computed values without a branch: the compiler would else compute only one of them and not vectorise.
-COHORT_INLINE uint32_t select(bool which, uint32_t yes, uint32_t no) {
-  const uint32_t mask = -static_cast<uint32_t>(which);
-  return (yes & mask) | (no & ~mask);
-}
-
-constexpr uint32_t kSignBit = 0x80000000;
-constexpr uint32_t kMagnitudeMask = 0x7fffffff;
-constexpr uint32_t kInfinityBits = 0x7f800000;  ///< Magnitudes from here on are infinite or NaN.
-
-COHORT_INLINE uint32_t magnitude_bits(float x) { return bits_of(x) & kMagnitudeMask; }  ///< Ordered as |x|.
-
-// Float to 16-bit formats and back without branches, so that loops over them are vectorised on every instruction set. Rounds to nearest,
-// ties to even; halves are the low 16 bits of a number; infinite stays infinite, NaN stays NaN. LibTorch's conversions give the same bits
-// (compress_half_test.cpp).
-
-struct Fp16Bits {
-  static constexpr uint32_t kLargestBits = 0x477fe000;  ///< 65504 as a float.
-
-  static COHORT_INLINE uint32_t from_float(float value) {
-    const uint32_t bits = bits_of(value), magnitude = bits & kMagnitudeMask;
-    // Below 2^-14 the result is a multiple of 2^-24: adding 0.5 lets the processor round at that bit.
-    const uint32_t small = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000;
-    const uint32_t rounded = (magnitude + 0xfff + ((magnitude >> 13) & 1) - (112u << 23)) >> 13;
-    const uint32_t normal = select(rounded < 0x7c00, rounded, 0x7c00);  // Infinite from 65520 on.
-    const uint32_t half = select(magnitude < (113u << 23), small, normal);
-    return select(magnitude > kInfinityBits, 0x7e00, half) | ((bits >> 16) & 0x8000);
-  }
-
-  static COHORT_INLINE float to_float(uint32_t half) {
-    const uint32_t shifted = (half & 0x7fff) << 13, exponent = shifted & (31u << 23);
-    // A subnormal half is its mantissa times 2^-24: as the mantissa of a normal float, less that float's leading one.
-    const uint32_t small = bits_of(float_of(shifted + (113u << 23)) - float_of(113u << 23));
-    const uint32_t finite = select(exponent == 0, small, shifted + (112u << 23));
-    return float_of(select(exponent == (31u << 23), shifted + (224u << 23), finite) | ((half & 0x8000) << 16));
-  }
-};
-
-struct Bf16Bits {
-  static constexpr uint32_t kLargestBits = 0x7f7f0000;
-
-  static COHORT_INLINE uint32_t from_float(float value) {
-    const uint32_t bits = bits_of(value), rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    return select((bits & kMagnitudeMask) > kInfinityBits, 0x7fc0, rounded);
-  }
-
-  static COHORT_INLINE float to_float(uint32_t half) { return float_of(half << 16); }
-};
-
-// Sums of several ranks' gradients in tiles that stay in the first-level cache, handed on before they leave it.
+// Sums of several ranks' gradients in tiles that stay in the first-level cache.
 
 /// For tiles of [0, count): sum = ((arrays[0] + arrays[1]) + arrays[2]) + ... element by element, then use(offset of the tile, its length,
-/// sum). One array is handed on as it is, whole. Type Float or Double.
+/// sum). A single array is passed on whole. Type Float or Double.
 void for_each_tile_sum(const std::vector<std::byte*>& arrays, int64_t count, at::ScalarType type,
                        const std::function<void(int64_t offset, int64_t count, const void* sum)>& use);
 
-/// Sum of squares in double precision, in an order that depends on `count` alone.
+/// sum += other.
+void add_to(float* sum, const float* other, int64_t count);
+
+/// Sum of squares in double precision, in an order that depends on `count` only.
 double squared_norm(const void* values, int64_t count, at::ScalarType type);
 
 }  // namespace cohort

@@ -25,8 +25,8 @@ template <typename Half>
 COHORT_INLINE void encode_loop(const float* __restrict values, float* __restrict residual, int64_t count, float divisor,
                                uint16_t* __restrict code) {
   constexpr int64_t kTile = 512;
-  uint32_t wide[kTile];              // Halves are narrowed in a loop of their own: the compiler would else compute in both widths.
-  const float factor = 1 / divisor;  // Of a power of two: exact.
+  uint32_t wide[kTile];              // Narrowed in a loop of its own: the compiler would otherwise compute in both widths.
+  const float factor = 1 / divisor;  // Exact: a power of two.
   for (int64_t begin = 0; begin < count; begin += kTile) {
     const int64_t length = std::min(kTile, count - begin);
     for (int64_t i = 0; i < length; ++i) {
@@ -51,50 +51,42 @@ COHORT_INLINE void decode_loop(const uint16_t* __restrict code, int64_t count, f
 COHORT_VECTOR_LOOP void encode_fp16(const float* values, float* residual, int64_t count, float divisor, uint16_t* code) {
   encode_loop<Fp16Bits>(values, residual, count, divisor, code);
 }
-COHORT_VECTOR_LOOP void encode_bf16(const float* values, float* residual, int64_t count, uint16_t* code) {
-  encode_loop<Bf16Bits>(values, residual, count, 1, code);
+COHORT_VECTOR_LOOP void encode_bf16(const float* values, float* residual, int64_t count, float divisor, uint16_t* code) {
+  encode_loop<Bf16Bits>(values, residual, count, divisor, code);
 }
 COHORT_VECTOR_LOOP void decode_fp16(const uint16_t* code, int64_t count, float divisor, bool add, float* sum) {
   decode_loop<Fp16Bits>(code, count, divisor, add, sum);
 }
-COHORT_VECTOR_LOOP void decode_bf16(const uint16_t* code, int64_t count, bool add, float* sum) {
-  decode_loop<Bf16Bits>(code, count, 1, add, sum);
+COHORT_VECTOR_LOOP void decode_bf16(const uint16_t* code, int64_t count, float divisor, bool add, float* sum) {
+  decode_loop<Bf16Bits>(code, count, divisor, add, sum);
 }
 
 class HalfCodec : public Codec {
  public:
+  using Encode = void (*)(const float*, float*, int64_t, float, uint16_t*);
+  using Decode = void (*)(const uint16_t*, int64_t, float, bool, float*);
+  HalfCodec(Encode encode, Decode decode, bool divides) : encode_(encode), decode_(decode), divides_(divides) {}
+
   int64_t granule() const override { return 32; }  // A cache line.
   int64_t bytes(int64_t count) const override { return 2 * count; }
-};
-
-class Fp16Codec : public HalfCodec {
- public:
   void encode(const float* values, float* residual, int64_t count, int num_ranks, std::byte* code) const override {
-    encode_fp16(values, residual, count, divisor(num_ranks), reinterpret_cast<uint16_t*>(code));
+    encode_(values, residual, count, divisor(num_ranks), reinterpret_cast<uint16_t*>(code));
   }
   void decode(const std::byte* code, int64_t count, int num_ranks, bool add, float* sum) const override {
-    decode_fp16(reinterpret_cast<const uint16_t*>(code), count, divisor(num_ranks), add, sum);
+    decode_(reinterpret_cast<const uint16_t*>(code), count, divisor(num_ranks), add, sum);
   }
 
  private:
-  static float divisor(int num_ranks) { return static_cast<float>(std::bit_ceil(static_cast<uint32_t>(num_ranks))); }
-};
+  float divisor(int num_ranks) const { return divides_ ? static_cast<float>(std::bit_ceil(static_cast<uint32_t>(num_ranks))) : 1; }
 
-class Bf16Codec : public HalfCodec {
- public:
-  void encode(const float* values, float* residual, int64_t count, int, std::byte* code) const override {
-    encode_bf16(values, residual, count, reinterpret_cast<uint16_t*>(code));
-  }
-  void decode(const std::byte* code, int64_t count, int, bool add, float* sum) const override {
-    decode_bf16(reinterpret_cast<const uint16_t*>(code), count, add, sum);
-  }
+  Encode encode_;
+  Decode decode_;
+  bool divides_;
 };
 
 }  // namespace
 
-std::unique_ptr<Codec> make_fp16_codec() { return std::make_unique<Fp16Codec>(); }
-std::unique_ptr<Codec> make_bf16_codec() { return std::make_unique<Bf16Codec>(); }
-std::unique_ptr<Compressor> make_fp16(int64_t num_elements) { return std::make_unique<CodedSum>(make_fp16_codec(), num_elements); }
-std::unique_ptr<Compressor> make_bf16(int64_t num_elements) { return std::make_unique<CodedSum>(make_bf16_codec(), num_elements); }
+std::unique_ptr<Codec> make_fp16_codec() { return std::make_unique<HalfCodec>(encode_fp16, decode_fp16, /*divides=*/true); }
+std::unique_ptr<Codec> make_bf16_codec() { return std::make_unique<HalfCodec>(encode_bf16, decode_bf16, /*divides=*/false); }
 
 }  // namespace cohort

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kBlock = 256;
 constexpr int64_t kBlockBytes = kBlock + static_cast<int64_t>(sizeof(float));
 
-/// residual = values + residual; returns the bits of the largest magnitude: floats of one sign are ordered as their bits are.
+/// residual = values + residual. Returns the bits of the largest magnitude: positive floats are ordered as their bits.
 COHORT_VECTOR_LOOP uint32_t add_residual(const float* __restrict values, float* __restrict residual, int64_t count) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -39,7 +39,7 @@ COHORT_VECTOR_LOOP uint32_t add_residual(const float* __restrict values, float* 
 
 /// code = round(x / scale), x -= code * scale.
 COHORT_VECTOR_LOOP void quantise(float* __restrict x, int64_t count, float scale, int8_t* __restrict code) {
-  constexpr float kRounder = 0x1.8p23f;  // Adding it leaves the nearest integer in the low bits of the sum.
+  constexpr float kRounder = 0x1.8p23f;  // Adding it leaves the nearest integer in the low bits.
   const float inverse = 1 / scale;
   for (int64_t i = 0; i < count; ++i) {
     const float rounded = x[i] * inverse + kRounder;
@@ -66,7 +66,7 @@ class Int8Codec : public Codec {
  public:
   int64_t granule() const override { return kBlock; }
   int64_t bytes(int64_t count) const override {
-    const int64_t rest = count % kBlock;  // Scales lie at multiples of 4.
+    const int64_t rest = count % kBlock;  // Scales are aligned to 4 bytes.
     return count / kBlock * kBlockBytes + (rest ? static_cast<int64_t>(sizeof(float)) + (rest + 3) / 4 * 4 : 0);
   }
 
@@ -97,6 +97,5 @@ class Int8Codec : public Codec {
 }  // namespace
 
 std::unique_ptr<Codec> make_int8_codec() { return std::make_unique<Int8Codec>(); }
-std::unique_ptr<Compressor> make_int8(int64_t num_elements) { return std::make_unique<CodedSum>(make_int8_codec(), num_elements); }
 
 }  // namespace cohort

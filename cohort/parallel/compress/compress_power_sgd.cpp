@@ -32,14 +32,14 @@
 namespace cohort {
 namespace {
 
-/// One compressed parameter. Thin matrices lie transposed, as `rank` rows without gaps.
+/// A compressed parameter. Thin matrices are stored transposed, as `rank` rows.
 struct Matrix {
   int64_t begin, rows, columns, rank;
   int64_t p_begin, q_begin;  ///< In the buffers of all P and all Q.
 };
 
 COHORT_VECTOR_LOOP double dot(const float* __restrict a, const float* __restrict b, int64_t count) {
-  constexpr int64_t kLanes = 16;  // The order of the additions is fixed, whatever the width of the vectors.
+  constexpr int64_t kLanes = 16;  // Fixes the order of additions, whatever the vector width.
   double lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
@@ -56,10 +56,6 @@ COHORT_VECTOR_LOOP void subtract_scaled(float* __restrict a, const float* __rest
 
 COHORT_VECTOR_LOOP void scale(float* a, double factor, int64_t count) {
   for (int64_t i = 0; i < count; ++i) a[i] = static_cast<float>(a[i] * factor);
-}
-
-COHORT_VECTOR_LOOP void add_to(float* __restrict sum, const float* __restrict other, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) sum[i] += other[i];
 }
 
 /// result = sum over r of p[r] s[r][.], residual -= sum over r of p[r] q[r][.], four terms of the sums at a time.
@@ -84,12 +80,12 @@ COHORT_VECTOR_LOOP void outer_row(const float* p, const float* __restrict s, con
 
 /// Makes the `rank` rows of p orthonormal; rows that depend on the ones before become zero. False where p is not finite.
 bool orthonormalise(float* p, int64_t rank, int64_t length) {
-  constexpr double kDependent = 1e-5;  // What is left of a row of floats after subtraction of all of it, at most.
+  constexpr double kDependent = 1e-5;  // Rounding left of a dependent row, at most.
   for (int64_t r = 0; r < rank; ++r) {
     float* const row = p + r * length;
     double norm = std::sqrt(dot(row, row, length));
     if (!std::isfinite(norm)) return false;
-    // To length 1 first, so that neither very small nor very large gradients leave the range of floats.
+    // Normalize first, so that neither very small nor very large gradients leave the range of floats.
     if (norm > 0) scale(row, 1 / norm, length);
     for (int pass = 0; pass < 2; ++pass)
       for (int64_t before = 0; before < r; ++before) {
@@ -188,7 +184,7 @@ class PowerSgd : public Compressor {
     }
   }
 
-  /// What is not compressed: from the gradients behind all P, or back.
+  /// Copies what is not compressed between the gradients and the end of p_.
   void copy_rest(float* gradients, bool out) {
     float* at = p_.data_ptr<float>() + num_matrix_p_;
     for (const auto& [first, last] : rest_) {

@@ -32,15 +32,11 @@
 namespace cohort {
 namespace {
 
-COHORT_VECTOR_LOOP void add_to(float* __restrict sum, const float* __restrict other, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) sum[i] += other[i];
-}
-
 COHORT_VECTOR_LOOP void clear_non_finite(float* x, int64_t count) {
   for (int64_t i = 0; i < count; ++i) x[i] = float_of(select(magnitude_bits(x[i]) < kInfinityBits, bits_of(x[i]), 0));
 }
 
-/// An element as a number that orders by magnitude, then by index: the first of equal elements is the largest.
+/// Orders by magnitude, then by index: the first of equal elements is the largest.
 uint64_t key_of(float x, uint32_t index) { return uint64_t{magnitude_bits(x)} << 32 | (0xffffffffu - index); }
 
 class TopK : public Compressor {
@@ -77,7 +73,7 @@ class TopK : public Compressor {
   std::vector<std::pair<std::string, at::Tensor>> state() override { return {feedback_.state()}; }
 
  private:
-  /// A magnitude that a few more than k elements are likely to reach.
+  /// A magnitude that slightly more than k elements are likely to reach.
   uint32_t sampled_threshold() {
     constexpr int64_t kSample = 4096;
     const int64_t count = feedback_.num_elements();
@@ -90,7 +86,7 @@ class TopK : public Compressor {
     return sample[place];
   }
 
-  /// Indices of the elements from `threshold` on, ascending, in candidates_; how many.
+  /// Stores the ascending indices of elements of at least `threshold` in candidates_. Returns their number.
   size_t collect(uint32_t threshold) {
     constexpr size_t kTile = 4096;
     const float* const x = feedback_.data();
@@ -99,7 +95,7 @@ class TopK : public Compressor {
     for (size_t begin = 0; begin < count; begin += kTile) {
       if (candidates_.size() < found + kTile) candidates_.resize(2 * found + kTile);
       uint32_t* const out = candidates_.data();
-      for (size_t i = begin; i < std::min(begin + kTile, count); ++i) {  // Without a branch: whether it is one is not predictable.
+      for (size_t i = begin; i < std::min(begin + kTile, count); ++i) {  // Branch-free: unpredictable.
         out[found] = static_cast<uint32_t>(i);
         found += magnitude_bits(x[i]) >= threshold;
       }
@@ -133,7 +129,7 @@ class TopK : public Compressor {
   ErrorFeedback feedback_;
   int64_t k_ = 0;
   at::Tensor mine_, theirs_;          // k indices, then the bits of k values.
-  std::vector<uint32_t> candidates_;  // These two: scratch.
+  std::vector<uint32_t> candidates_;  // Scratch, like keys_.
   std::vector<uint64_t> keys_;
   int64_t sent_bytes_ = 0;
 };

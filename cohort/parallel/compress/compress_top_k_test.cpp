@@ -35,7 +35,7 @@ void check_selection(const at::Tensor& values, const std::string& fraction, int6
   CHECK(compressor->cost(2).sent_bytes == 8 * k);
 }
 
-TEST_CASE("top-k: exactly the k largest, ties by place, and the rest is kept") {
+TEST_CASE("top-k: exactly the k largest, ties by position, and the rest is kept") {
   check_selection(test_gradient(1, 0, 0, 1000), "0.01", 10);
   check_selection(test_gradient(1, 0, 0, 50000), "0.01", 500);  // With a sampled threshold.
   check_selection(test_gradient(1, 0, 0, 50000), "0.5", 25000);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <map>
-#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/job/specs/small_specs.h"
@@ -16,7 +15,7 @@
 namespace cohort {
 namespace {
 
-/// What a row's maker gets; `argument` is the number after the colon.
+/// `argument` is the number after the colon of the spec.
 struct Request {
   const CompressedBuffer& buffer;
   int64_t num_elements;
@@ -24,15 +23,19 @@ struct Request {
   double argument;
 };
 
+std::unique_ptr<Compressor> coded_sum(std::unique_ptr<Codec> codec, const Request& request) {
+  return std::make_unique<CodedSum>(std::move(codec), request.num_elements);
+}
+
 using Maker = std::unique_ptr<Compressor> (*)(const Request&);
 
 /// By the names of job/specs/small_specs.cpp.
 Maker maker_of(const std::string& name) {
   static const std::map<std::string, Maker> table = {
       {"none", [](const Request&) -> std::unique_ptr<Compressor> { return nullptr; }},
-      {"fp16", [](const Request& r) { return make_fp16(r.num_elements); }},
-      {"bf16", [](const Request& r) { return make_bf16(r.num_elements); }},
-      {"int8", [](const Request& r) { return make_int8(r.num_elements); }},
+      {"fp16", [](const Request& r) { return coded_sum(make_fp16_codec(), r); }},
+      {"bf16", [](const Request& r) { return coded_sum(make_bf16_codec(), r); }},
+      {"int8", [](const Request& r) { return coded_sum(make_int8_codec(), r); }},
       {"topk", [](const Request& r) { return make_top_k(r.num_elements, r.argument); }},
       {"powersgd", [](const Request& r) { return make_power_sgd(r.buffer, r.num_elements, static_cast<int64_t>(r.argument), r.seed); }},
   };
@@ -51,7 +54,7 @@ std::unique_ptr<Codec> make_codec(const std::string& compress) {
   if (name == "fp16") return make_fp16_codec();
   if (name == "bf16") return make_bf16_codec();
   if (name == "int8") return make_int8_codec();
-  fail(ErrorCode::kBadInput, "compress=", name, " is no code of single numbers; there are: fp16 bf16 int8");
+  fail(ErrorCode::kBadInput, "compress=", name, " does not code single numbers; use one of: fp16 bf16 int8");
 }
 
 void check_compressor(const std::string& spec) { parse_compression(spec); }
@@ -78,8 +81,6 @@ ExchangeCost uncompressed_cost(int64_t num_elements, int num_ranks) {
   const int64_t slice = (num_elements + num_ranks - 1) / num_ranks;
   return {2 * (num_ranks - 1) * slice * static_cast<int64_t>(sizeof(float)), num_ranks == 2 ? 1 : 2};
 }
-
-// The sum of codes: compressors.h says how.
 
 namespace {
 

@@ -1,5 +1,5 @@
 #pragma once
-// What compressors share: error feedback, the sum of codes, and the makers of all by name. Internal to this folder.
+// Shared by compressors: error feedback, the sum of codes, and the factories. Internal to this folder.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
@@ -14,7 +14,7 @@
 
 namespace cohort {
 
-// Error feedback: what a compressor leaves out of one step it adds to the next.
+// Error feedback: what a compressor omits in one step it adds to the next.
 //
 // Definitions: g the gradient of this rank, e its residual (zero at first), c() the lossy code. A step sends c(x) of x = g + e and keeps
 // e = x - c(x). So after any number of steps, whatever c() is:
@@ -22,9 +22,9 @@ namespace cohort {
 // and the mean of what was applied over T steps differs from the mean gradient by |e| / T.
 // Source: Seide et al. 2014 (1-bit SGD, section 3.2); Karimireddy et al. 2019 ("Error Feedback Fixes SignSGD", algorithm 2).
 //
-// A residual is in the units of its gradients, so gradients come here without a loss scale: that changes while a run goes on.
-// Infinite and NaN gradients are passed on, so that every rank sees them and skips the step, with residuals as before it
-// (CompressorBackup). Where nobody restores them the residual restarts from zero there, because an infinite one would never go away.
+// Residuals have the units of gradients without a loss scale, which may change. Infinite and NaN gradients are passed on, so that every
+// rank sees them and skips the step, with residuals as before it (CompressorBackup). Where they are not restored the residual restarts from
+// zero there, because an infinite one would persist.
 
 /// The residual of one buffer on one rank.
 class ErrorFeedback {
@@ -34,10 +34,10 @@ class ErrorFeedback {
   int64_t num_elements() const { return residual_.numel(); }
   float* data() { return residual_.data_ptr<float>(); }
   const at::Tensor& residual() const { return residual_; }
-  /// What a checkpoint keeps of it.
+  /// Its entry in a checkpoint.
   std::pair<std::string, at::Tensor> state() { return {"residual", residual_}; }
 
-  /// The memory of `flat` when it is what this residual belongs to, else Error(kBadInput) with `what`.
+  /// The memory of `flat` where it fits this residual, else Error(kBadInput) with `what`.
   float* gradients(const at::Tensor& flat, const std::string& what) const {
     if (flat.dim() != 1 || !flat.is_contiguous() || flat.scalar_type() != at::kFloat || flat.numel() != num_elements())
       fail(ErrorCode::kBadInput, "compressed exchange of ", what, ": got ", flat.sizes(), " of ", flat.scalar_type(), ", expected ",
@@ -49,7 +49,7 @@ class ErrorFeedback {
   at::Tensor residual_;
 };
 
-// Sum over ranks of gradients that travel in a code of fewer bytes (fp16, bf16, int8): what all such codes share.
+// Sum over ranks of gradients in a code of fewer bytes (fp16, bf16, int8).
 //
 // Steps, p ranks, n elements, b bytes of code each:
 //   gather (p <= 2, or code up to kSmallBytes): 1. every rank encodes all n elements; 2. gathers the p codes; 3. decodes and adds them.
@@ -64,7 +64,7 @@ class ErrorFeedback {
 // Source: the two-way compression of Tang et al. 2019 ("DoubleSqueeze", algorithm 1) with the slices' owners as servers.
 // Differences: the owner adds its own error of step 1 to the sum before it encodes that, so one residual serves both codes.
 
-/// A compressor of such a code with error feedback.
+/// A compressor that sums such codes with error feedback.
 class CodedSum : public Compressor {
  public:
   static constexpr int64_t kSmallBytes = 32 * 1024;
@@ -83,18 +83,18 @@ class CodedSum : public Compressor {
 
   std::unique_ptr<Codec> codec_;
   ErrorFeedback feedback_;
-  at::Tensor mine_, theirs_;  // Bytes; kept from step to step, for fresh pages cost more than the code.
+  at::Tensor mine_, theirs_;  // Bytes; reused, since fresh pages cost more than the code.
   int64_t sent_bytes_ = 0;
 };
 
-// The compressors by name, for the table in compressor.cpp. What each does: the head comment of its file.
+// For the table in compressor.cpp.
 
-std::unique_ptr<Compressor> make_fp16(int64_t num_elements);
-std::unique_ptr<Compressor> make_bf16(int64_t num_elements);
-std::unique_ptr<Compressor> make_int8(int64_t num_elements);
+std::unique_ptr<Codec> make_fp16_codec();
+std::unique_ptr<Codec> make_bf16_codec();
+std::unique_ptr<Codec> make_int8_codec();
 /// 0 < fraction <= 1.
 std::unique_ptr<Compressor> make_top_k(int64_t num_elements, double fraction);
-/// rank >= 1. Parts do not overlap and lie in the buffer; what they do not cover is exchanged as it is.
+/// rank >= 1. Parts of the buffer do not overlap; the rest of it is exchanged uncompressed.
 std::unique_ptr<Compressor> make_power_sgd(const CompressedBuffer& buffer, int64_t num_elements, int64_t rank, uint64_t seed);
 
 }  // namespace cohort

@@ -11,7 +11,7 @@ namespace cohort {
 
 std::vector<FragmentPiece> pieces_of_fragment(const std::vector<int64_t>& elements, int fragment, int num_fragments) {
   const int64_t all = std::accumulate(elements.begin(), elements.end(), int64_t{0});
-  // Without the product of `all` and a fragment's number, which might not fit.
+  // Avoids the product of `all` and a fragment's number, which might overflow.
   const auto cut = [&](int64_t number) { return all / num_fragments * number + std::min(number, all % num_fragments); };
   const int64_t begin = cut(fragment), end = cut(fragment + 1);
   std::vector<FragmentPiece> pieces;

@@ -41,12 +41,11 @@
 #include "cohort/base/text/text.h"
 #include "cohort/parallel/common/agreement.h"
 #include "cohort/parallel/common/flat_piece.h"
-#include "cohort/parallel/local/fragments.h"
 
 namespace cohort {
 namespace {
 
-/// `tensor` as it lies in memory, 1-d.
+/// The values as 1-d view.
 at::Tensor flat_values(const NamedTensor& parameter) { return parameter.tensor.detach().view({-1}); }
 
 }  // namespace
@@ -78,7 +77,7 @@ LocalSteps::LocalSteps(torch::nn::Module& module, Group group, const LocalStepsO
   if (group_.size() > 1 || options.outer) plan(options);
 }
 
-/// The anchors, and the memory in which changes travel.
+/// Creates the anchors and the buffers of changes.
 void LocalSteps::plan(const LocalStepsOptions& options) {
   for (const NamedTensor& parameter : trained_) anchors_.push_back(flat_values(parameter).cpu().clone());
   for (int fragment = 0; fragment < options.fragments; ++fragment)
@@ -166,14 +165,14 @@ void LocalSteps::exchange(int fragment) {
   statistics_.exposed_seconds = seconds_since(began);
 }
 
-/// Step 2.
+/// Step 2 of the algorithm.
 void LocalSteps::sum_changes(Changes& changes, double share) {
   for (size_t place = 0; place < changes.places.size(); ++place) {
     const auto& [i, begin, count] = changes.pieces[place];
     changes.places[place].copy_(flat_values(trained_[i]).narrow(0, begin, count));
     changes.places[place].sub_(anchors_[i].narrow(0, begin, count));
   }
-  if (share == 0) changes.flat.zero_();  // What has no sample counts nothing, not even an infinity.
+  if (share == 0) changes.flat.zero_();  // Without samples nothing counts, not even an infinity.
   else if (share != 1) changes.flat.mul_(share);
   statistics_.bytes += static_cast<int64_t>(changes.flat.nbytes());
   if (changes.compressor) {
@@ -184,7 +183,7 @@ void LocalSteps::sum_changes(Changes& changes, double share) {
   }
 }
 
-/// Steps 3 and 4.
+/// Steps 3 and 4 of the algorithm.
 void LocalSteps::apply(const FragmentPiece& piece, const at::Tensor& change) {
   const auto& [i, begin, count] = piece;
   const at::Tensor anchor = anchors_[i].narrow(0, begin, count);
@@ -194,7 +193,7 @@ void LocalSteps::apply(const FragmentPiece& piece, const at::Tensor& change) {
   flat_values(trained_[i]).narrow(0, begin, count).copy_(anchor);
 }
 
-/// Whether the module has what was exchanged last, or this worker's own weights.
+/// Makes the module hold the last exchanged values, or this worker's own weights.
 void LocalSteps::show(bool whole) {
   if (whole == is_whole_ || !has_fragments()) return;
   const at::NoGradGuard no_grad;
@@ -228,8 +227,7 @@ MemoryForecast LocalSteps::memory_forecast() const {
   return forecast;
 }
 
-/// Weights and outer momentum are the same on all ranks, so rank 0 saves them; of the optimizer's state each has its own, under its own
-/// name where there are several.
+/// Rank 0 saves weights and outer momentum, which are the same on all ranks; each rank saves its own optimizer state under its own name.
 std::vector<FlatPiece> LocalSteps::pieces(bool saving) {
   const int rank = group_.rank();
   const bool keeps_shared = !saving || rank == 0;
@@ -262,7 +260,7 @@ std::vector<FlatPiece> LocalSteps::pieces(bool saving) {
   return pieces;
 }
 
-/// For a checkpoint to be read: what no samples are, to see whether it had any.
+/// Before loading: impossible values, to see whether the checkpoint has any.
 void LocalSteps::write_windows(bool saving) {
   auto* const numbers = saved_windows_.mutable_data_ptr<double>();
   for (size_t i = 0; i < windows_.size(); ++i) {
@@ -274,7 +272,7 @@ void LocalSteps::write_windows(bool saving) {
 void LocalSteps::loaded() {
   inner_.loaded();
   const double* const numbers = has_fragments() ? saved_windows_.const_data_ptr<double>() : nullptr;
-  if (numbers && *numbers >= 0) {  // The weights of this worker too.
+  if (numbers && *numbers >= 0) {  // The worker's own weights were loaded too.
     for (size_t i = 0; i < windows_.size(); ++i)
       windows_[i] = {static_cast<int64_t>(numbers[2 * i]), static_cast<int64_t>(numbers[2 * i + 1])};
     buffers_.emplace(module_, group_);

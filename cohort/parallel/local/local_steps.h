@@ -1,7 +1,6 @@
 #pragma once
-// Local steps: every data-parallel worker trains by itself on its own share of the batches, and the workers exchange what they learnt once
-// in H steps, all of it or a fragment at a time. Which steps end a round of H the caller says (StepOptions::exchange). local_steps.cpp has
-// the algorithm.
+// Local steps: every data-parallel worker trains by itself on its share of the batches, and the workers exchange their changes once in H
+// steps, whole or a fragment at a time. The caller decides which steps end a round (StepOptions::exchange). Algorithm: local_steps.cpp.
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -22,43 +21,44 @@
 
 namespace cohort {
 
-/// Nesterov's momentum on the averaged change of the weights; rate 1 with momentum 0 is their average.
+/// Nesterov momentum on the averaged change of the weights; rate 1 without momentum is plain averaging.
 struct OuterOptimizer {
   double rate = 0.7, momentum = 0.9;
 
   UpdateRule rule() const;
-  /// What `sync` has: none, but of sync=diloco.
+  /// Set for sync=diloco only.
   static std::optional<OuterOptimizer> of(const SyncMode& sync, double rate, double momentum);
 };
 
 struct LocalStepsOptions {
-  UpdateRule rule;                      ///< Of a worker's own steps.
+  UpdateRule rule;                      ///< For a worker's own steps.
   std::optional<OuterOptimizer> outer;  ///< None: the weights become the workers' average.
-  std::string compress = "none";        ///< Of the change of weights of type Float; see parallel/compress/compressor.h.
-  uint64_t seed = 1;                    ///< Of what a compressor draws.
-  int64_t steps = 1;                    ///< Of a round, H.
-  int fragments = 1;                    ///< Exchanged in turn, F; at most `steps`.
+  std::string compress = "none";        ///< For changes of type Float; see parallel/compress/compressor.h.
+  uint64_t seed = 1;                    ///< Of compressors.
+  int64_t steps = 1;                    ///< Per round, H.
+  int fragments = 1;                    ///< F; at most `steps`.
 };
 
-/// Between exchanges no call sends a message, and weights, buffers and the optimizer's state are this worker's own; after a round weights
-/// and buffers are the same bits on all, until the next zero_grad(): with fragments the module holds what was exchanged of each last, and
-/// then each worker's own weights again. Control numbers stay this worker's. Checkpoints and evaluations belong right after a round.
+/// Between exchanges no call sends a message, and weights, buffers and optimizer state are this worker's own. After a round weights and
+/// buffers are bitwise equal on all workers until the next zero_grad(): with fragments the module then holds each one's last exchanged
+/// values, and afterwards the worker's own weights again. Control numbers stay local. Checkpoints and evaluations belong right after a
+/// round.
 class LocalSteps : public Strategy {
  public:
-  /// Collective: all start with the weights of rank 0. Error(kFailed) where the ranks' models differ.
+  /// Collective: all start with rank 0's weights. Error(kFailed) where the ranks' models differ.
   LocalSteps(torch::nn::Module& module, Group group, const LocalStepsOptions& options);
 
   void zero_grad() override;
   void set_gradient_factor(double factor) override { inner_.set_gradient_factor(factor); }
   void set_sync(bool) override {}
-  /// What a worker's change and buffers weigh follows from set_samples().
+  /// The weights of changes and buffers follow from set_samples().
   void set_buffer_share(double) override {}
   void set_samples(int64_t mine, int64_t all) override;
   void set_control(int slot, float value) override { inner_.set_control(slot, value); }
   float control_sum(int slot) const override { return inner_.control_sum(slot); }
   void exchange_without_backward() override {}
   void finish_backward() override {}
-  /// This worker's step alone is dropped.
+  /// Drops this worker's step only.
   void abandon_step() override;
   StepOutcome step(const StepOptions& options) override;
   void load_weights() override;
@@ -69,12 +69,12 @@ class LocalSteps : public Strategy {
   void loaded() override;
 
  private:
-  /// Of one fragment all that is of one type, in the host's memory.
+  /// The part of one fragment that has one type, in host memory.
   struct Changes {
     int fragment = 0;
-    std::vector<FragmentPiece> pieces;  ///< Of trained_.
-    at::Tensor flat;                    ///< Each one's change after the other.
-    std::vector<at::Tensor> places;     ///< Aliases of `flat`, one a piece.
+    std::vector<FragmentPiece> pieces;  ///< Slices of trained_.
+    at::Tensor flat;                    ///< Their changes, concatenated.
+    std::vector<at::Tensor> places;     ///< Aliases of `flat`, one per slice.
     std::unique_ptr<Compressor> compressor;
   };
   /// Samples since a fragment's last exchange.
@@ -96,17 +96,17 @@ class LocalSteps : public Strategy {
   torch::nn::Module& module_;
   Group group_;
   std::vector<NamedTensor> trained_;
-  Replicated inner_;  ///< Over this rank alone.
+  Replicated inner_;  ///< Over this rank only.
   std::optional<BufferAverage> buffers_;
-  std::vector<at::Tensor> anchors_;  ///< One a trained parameter: its value after the last exchange, 1-d in the host's memory.
-  std::vector<Changes> changes_;     ///< One a fragment and type.
+  std::vector<at::Tensor> anchors_;  ///< One per trained parameter: its value after the last exchange, 1-d in host memory.
+  std::vector<Changes> changes_;     ///< One per fragment and type.
   std::optional<ShardOptimizer> outer_;
   double outer_rate_ = 1;
-  int64_t steps_, done_ = 0;     ///< Of a round, and those of this one.
-  Window step_;                  ///< Of this step,
-  std::vector<Window> windows_;  ///< and one a fragment.
-  at::Tensor saved_windows_;     ///< Of them for checkpoints.
-  bool is_whole_ = false;        ///< The module has the anchors' values, and they have this worker's own.
+  int64_t steps_, done_ = 0;     ///< Per round, and made in this one.
+  Window step_;                  ///< This step's,
+  std::vector<Window> windows_;  ///< and one per fragment.
+  at::Tensor saved_windows_;     ///< Their image for checkpoints.
+  bool is_whole_ = false;        ///< The module has the anchors' values and vice versa.
   ExchangeStatistics statistics_;
 };
 

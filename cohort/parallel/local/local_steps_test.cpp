@@ -139,7 +139,7 @@ TEST_CASE("local steps: an average after every step of what is linear is data pa
     CHECK(apart(step, train(group, {.rule = sgd, .sync = parse_sync("diloco:1"), .outer_lr = 1, .outer_momentum = 0}, 6, 1)) < 1e-6);
     CHECK(apart(step, train(group, {.rule = sgd, .sync = parse_sync("local:3")}, 6, 3)) > 1e-5);
     CHECK(apart(step, train(group, {.rule = sgd, .sync = parse_sync("diloco:1")}, 6, 1)) > 1e-3);
-    // Linear in its state too, which starts alike: the average of the workers' momenta is that of the average gradient.
+    // Linear in its state too, which starts equal: the average of the workers' momenta is that of the average gradient.
     const auto with_momentum = train(group, {.rule = momentum, .share_weights = false}, 6, 1);
     CHECK(apart(with_momentum, train(group, {.rule = momentum, .sync = parse_sync("local:1")}, 6, 1)) < 1e-6);
     const UpdateRule adam{.kind = UpdateRule::Kind::kAdam};
@@ -184,13 +184,13 @@ TEST_CASE("local steps: batch norm's running statistics are averaged by samples 
       strategy.finish_backward();
       strategy.step({.learning_rate = 0, .exchange = step == 1});
     }
-    // After two updates by 0.1 each is 0.19 of what it saw.
+    // After two updates by 0.1 each is 0.19 of the observed value.
     CHECK(norm->running_mean[0].item<double>() == doctest::Approx(0.19 * (6 * 1.0 + 2 * 5.0) / 8));
     CHECK(norm->num_batches_tracked.item<int64_t>() == 2);
   });
 }
 
-TEST_CASE("local steps: what was saved is taken up again, each worker its own, bit by bit") {
+TEST_CASE("local steps: saved state is loaded again, each worker its own, bit by bit") {
   run_thread_ranks(2, [&](Group& group) {
     const LocalStepsOptions options{.rule = {.kind = UpdateRule::Kind::kAdam}, .outer = OuterOptimizer{}, .compress = "int8"};
     const double gradient = group.rank() == 0 ? 1.5 : -0.25;
@@ -198,7 +198,7 @@ TEST_CASE("local steps: what was saved is taken up again, each worker its own, b
     LocalSteps first(*straight, group, options), second(*resumed, group, options);
     for (int step = 0; step < 4; ++step) make_step(first, straight->w, gradient * step, 2, 4, step % 2 == 1, 0.1);
     std::map<std::string, at::Tensor> all = saved(first);
-    // Rank 0 has what all share.
+    // Rank 0 saves what all ranks share.
     const at::Tensor shared = at::zeros({2});
     if (group.rank() == 0) shared[0] = all.at("model/w")[0], shared[1] = all.at("outer/optimizer/w/momentum")[0];
     group.broadcast(shared, 0, "what all share");
@@ -278,7 +278,7 @@ TEST_CASE("local steps: fragments are exchanged each after a step of its own, by
           }
           CHECK(strategy.statistics().bytes == 4 * (fragment == 2 ? 1 : 2));
         }
-        // At the end of a round all have what was exchanged last, and go on with their own.
+        // At the end of a round all have the last exchanged values, and continue with their own.
         const bool ends = step % kSteps == kSteps - 1;
         for (size_t i = 0; i < 5; ++i) {
           const double expected = ends ? anchor[i] : weights[static_cast<size_t>(rank)][i];
@@ -293,7 +293,7 @@ TEST_CASE("local steps: fragments are exchanged each after a step of its own, by
     });
 }
 
-TEST_CASE("local steps: one fragment is no fragments, bit by bit, and of many a round sends as much") {
+TEST_CASE("local steps: one fragment equals no fragments, bit by bit, and with many a round sends as much") {
   run_thread_ranks(2, [&](Group& group) {
     const StrategyOptions one{.rule = {.kind = UpdateRule::Kind::kMomentum}, .sync = parse_sync("diloco:3:1")};
     StrategyOptions none = one, many = one;
@@ -306,7 +306,7 @@ TEST_CASE("local steps: one fragment is no fragments, bit by bit, and of many a 
   });
 }
 
-TEST_CASE("local steps: with fragments a worker takes up its own weights again, bit by bit") {
+TEST_CASE("local steps: with fragments a worker loads its own weights again, bit by bit") {
   run_thread_ranks(2, [&](Group& group) {
     const int rank = group.rank();
     const LocalStepsOptions options{
@@ -336,7 +336,7 @@ TEST_CASE("local steps: with fragments a worker takes up its own weights again, 
       make_step(second, resumed, gradients_of(step, rank), rank + 1, step % 4 == 3);
       CHECK(at::equal(straight->w, resumed->w));
     }
-    // Of another number of workers there is nothing of one's own: on from what was exchanged.
+    // With another number of workers there are no own weights: continue from the exchanged ones.
     read(third, false);
     third.zero_grad();
     CHECK(!at::equal(elsewhere->w, mine.at(own)));

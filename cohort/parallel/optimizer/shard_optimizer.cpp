@@ -11,21 +11,20 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 
 #include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {
 
-// The update of weights some of which are pruned: those that it finds at zero, and those that `keep` says. The rule is the update's own;
-// what it made of pruned weights and of their state (momentum, Adam's averages) becomes zero again. So which weights are pruned is what the
-// weights themselves say, in every checkpoint and on every rank, and no mask is kept between steps.
+// Updates with pruned weights: those found at zero, and those that `keep` selects. The rule's own update runs; pruned weights and their
+// state (momentum, Adam's averages) are then reset to zero. So the weights themselves define what is pruned, in every checkpoint and on
+// every rank, and no mask is kept between steps.
 //
-// Cost: the update in tiles that stay in the first-level cache, a byte a weight beside it.
+// Cost: the update in tiles that stay in the first-level cache, and a byte per weight.
 
-/// `slots`: one or two arrays, or null. `keep`: null, or a byte a weight, 0 for what is pruned from here on. `update`(at, slots, length)
-/// updates elements [at, at + length), whose state begins at `slots`.
+/// `slots`: up to two arrays. `keep`: null, or a byte per weight, 0 for newly pruned ones. `update`(at, slots, length) updates elements
+/// [at, at + length), whose state begins at `slots`.
 template <typename T, typename Update>
 void update_pruned(T* weights, T* const (&slots)[2], int64_t count, const uint8_t* keep, const Update& update) {
   constexpr int64_t kTile = 4096;
@@ -65,37 +64,29 @@ ShardOptimizer::ShardOptimizer(UpdateRule rule, std::vector<Segment> segments) :
 
 void ShardOptimizer::update(size_t index, int64_t offset, int64_t count, const void* gradient, double learning_rate,
                             double gradient_factor) const {
+  update_range(index, offset, count, {gradient}, learning_rate, gradient_factor);
+}
+
+void ShardOptimizer::update_by_sum(size_t index, const std::vector<std::byte*>& gradients, double learning_rate,
+                                   double gradient_factor) const {
+  update_range(index, 0, segments_[index].segment.weights.numel(), {gradients.begin(), gradients.end()}, learning_rate, gradient_factor);
+}
+
+/// Elements [offset, offset + count) with the sum of gradients that begin at the first of them.
+void ShardOptimizer::update_range(size_t index, int64_t offset, int64_t count, const std::vector<const void*>& gradients,
+                                  double learning_rate, double gradient_factor) const {
   const Held& held = segments_[index];
   const UpdateArguments arguments{learning_rate, gradient_factor, held.num_updates};
   const auto typed = [&]<typename T>(T) {
     T* slots[2] = {};
     for (size_t slot = 0; slot < held.slots.size(); ++slot) slots[slot] = held.slots[slot].data_ptr<T>() + offset;
-    T* const weights = held.segment.weights.data_ptr<T>() + offset;
-    const T* const from = static_cast<const T*>(gradient);
-    if (!held.keeps_zeros) return cohort::update(rule_, arguments, weights, from, slots, static_cast<size_t>(count));
-    update_pruned(weights, slots, count, byte_at(held.keep, offset), [&](int64_t at, T* const* slots_at, int64_t length) {
-      cohort::update(rule_, arguments, weights + at, from + at, slots_at, static_cast<size_t>(length));
-    });
-  };
-  if (held.segment.weights.scalar_type() == at::kDouble) typed(double{});
-  else typed(float{});
-}
-
-void ShardOptimizer::update_by_sum(size_t index, const std::vector<std::byte*>& gradients, double learning_rate,
-                                   double gradient_factor) const {
-  const Held& held = segments_[index];
-  const UpdateArguments arguments{learning_rate, gradient_factor, held.num_updates};
-  const auto typed = [&]<typename T>(T) {
-    T* slots[2] = {};
-    for (size_t slot = 0; slot < held.slots.size(); ++slot) slots[slot] = held.slots[slot].data_ptr<T>();
     std::vector<const T*> arrays;
-    for (const std::byte* gradient : gradients) arrays.push_back(reinterpret_cast<const T*>(gradient));
-    T* const weights = held.segment.weights.data_ptr<T>();
-    const int64_t count = held.segment.weights.numel();
+    for (const void* gradient : gradients) arrays.push_back(static_cast<const T*>(gradient));
+    T* const weights = held.segment.weights.data_ptr<T>() + offset;
     if (!held.keeps_zeros)
       return cohort::update_by_sum(rule_, arguments, weights, arrays.data(), arrays.size(), slots, static_cast<size_t>(count));
     std::vector<const T*> arrays_at(arrays.size());
-    update_pruned(weights, slots, count, byte_at(held.keep, 0), [&](int64_t at, T* const* slots_at, int64_t length) {
+    update_pruned(weights, slots, count, byte_at(held.keep, offset), [&](int64_t at, T* const* slots_at, int64_t length) {
       for (size_t i = 0; i < arrays.size(); ++i) arrays_at[i] = arrays[i] + at;
       cohort::update_by_sum(rule_, arguments, weights + at, arrays_at.data(), arrays_at.size(), slots_at, static_cast<size_t>(length));
     });
@@ -109,7 +100,7 @@ void ShardOptimizer::update(size_t index, const at::Tensor& gradient, double lea
   const at::Tensor& weights = segments_[index].segment.weights;
   if (!weights.is_cpu()) return update_on_device(index, gradient, learning_rate, gradient_factor);
   const char* const data = static_cast<const char*>(gradient.data_ptr());
-  constexpr int64_t kGrain = 1 << 15;  // Elements worth a thread.
+  constexpr int64_t kGrain = 1 << 15;  // Elements per thread, at least.
   at::parallel_for(0, weights.numel(), kGrain, [&](int64_t begin, int64_t end) {
     update(index, begin, end - begin, data + begin * weights.element_size(), learning_rate, gradient_factor);
   });

@@ -1,6 +1,6 @@
 #pragma once
-// The optimizer's state for the pieces of parameters that one rank updates: whole parameters, or consecutive elements of them where the
-// work is shared between ranks.
+// The optimizer of the parameter segments that one rank updates: whole parameters, or consecutive elements where the work is divided
+// between ranks.
 
 #include <ATen/core/Tensor.h>
 
@@ -16,15 +16,15 @@
 
 namespace cohort {
 
-/// A run of elements of one parameter that this rank updates.
+/// Consecutive elements of one parameter that this rank updates.
 struct Segment {
-  std::string parameter;       ///< Its name,
-  std::vector<int64_t> shape;  ///< and whole shape.
+  std::string parameter;       ///< Name
+  std::vector<int64_t> shape;  ///< and shape of the whole parameter.
   int64_t begin = 0;           ///< First element, row-major.
   at::Tensor weights;          ///< 1-d alias of [begin, begin + n) of the parameter. Float or double.
 };
 
-/// One thread. Weights of type half or bfloat16 are refused: train them in fp32 with autocast.
+/// One thread. Refuses weights of type half or bfloat16: train them in fp32 with autocast.
 class COHORT_API ShardOptimizer {
  public:
   /// Error(kBadInput) naming the parameter where its type cannot be updated.
@@ -32,38 +32,39 @@ class COHORT_API ShardOptimizer {
 
   size_t size() const { return segments_.size(); }
   const Segment& segment(size_t index) const { return segments_[index].segment; }
-  /// Counts one more update of a segment (before its update() calls of a step, which may come in tiles).
+  /// Counts an update of a segment; call before its update() calls of a step, which may come in tiles.
   void begin_update(size_t index) { ++segments_[index].num_updates; }
-  /// Applies the rule to elements [offset, offset + count) of segment `index`; `gradient` has the weights' type and points to the first of
-  /// these elements.
+  /// Applies the rule to elements [offset, offset + count) of a segment; `gradient` has the weights' type and points to the first of them.
   void update(size_t index, int64_t offset, int64_t count, const void* gradient, double learning_rate, double gradient_factor) const;
-  /// The whole segment with the sum, in their order, of several such gradients.
+  /// Updates a segment with the sum, in this order, of several such gradients.
   void update_by_sum(size_t index, const std::vector<std::byte*>& gradients, double learning_rate, double gradient_factor) const;
-  /// The whole segment with a contiguous gradient of its size: with as many threads as at::get_num_threads(), or by LibTorch's fused
-  /// kernels where the weights are on another device.
+  /// Updates a segment with a contiguous gradient of its size: with at::get_num_threads() threads, or LibTorch's fused kernels on other
+  /// devices.
   void update(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor);
 
-  /// From the next update of segment `index` on, weights that it finds at zero stay zero, and so does their state: they are pruned.
+  /// From the next update on, weights of the segment that are zero stay zero, and their state too: they are pruned.
   void keep_zeros(size_t index) { segments_[index].keeps_zeros = true; }
-  /// What is pruned beside them: in updates until the next call, elements whose byte is 0 become zero. {n} of bytes on the weights' device;
-  /// undefined: nothing.
+  /// Prunes more weights in updates until the next call: elements whose byte in `keep` ({n}, on the weights' device) is 0 become zero;
+  /// undefined: none.
   void prune(size_t index, at::Tensor keep) { segments_[index].keep = std::move(keep); }
 
-  /// State for checkpoints: "optimizer/PARAMETER/SLOT"; the count of updates (adam, adamw) as scalar "optimizer/PARAMETER/step" (Float),
-  /// to be saved by the rank that holds the parameter's first element (`saving`) and read by all that hold a piece. load_counts() after
-  /// reading.
+  /// State for checkpoints: "optimizer/PARAMETER/SLOT", and the number of updates (adam, adamw) as scalar "optimizer/PARAMETER/step"
+  /// (Float), saved by the rank with the parameter's first element (`saving`) and read by all ranks with a segment of it. Call
+  /// load_counts() after reading.
   std::vector<FlatPiece> state(bool saving);
   void load_counts();
   int64_t state_bytes() const;
 
  private:
+  void update_range(size_t index, int64_t offset, int64_t count, const std::vector<const void*>& gradients, double learning_rate,
+                    double gradient_factor) const;
   void update_on_device(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor);
 
   struct Held {
     Segment segment;
     std::vector<at::Tensor> slots;
     int64_t num_updates = 0;
-    at::Tensor step;  ///< Scalar image of num_updates for checkpoints.
+    at::Tensor step;  ///< num_updates for checkpoints.
     bool keeps_zeros = false;
     at::Tensor keep;  ///< See prune().
   };

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-// One copy for each instruction set; the machine picks at load. Compiled without fused multiply-adds (CMakeLists.txt), so that a result
-// does not depend on where an array is cut.
+// Compiled for several instruction sets, selected at load, without fused multiply-adds (CMakeLists.txt), so that results do not depend on
+// how arrays are divided.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define COHORT_VECTORISED \
   __attribute__((target_clones("avx512f", "arch=haswell", "default"), optimize("O3", "no-math-errno", "no-trapping-math")))
@@ -15,7 +15,7 @@
 namespace cohort {
 namespace {
 
-/// The numbers of one update in the type of the weights.
+/// The factors of one update in the weights' type.
 template <typename T>
 struct Numbers {
   T learning_rate, factor, decay, momentum, beta1, beta2, eps;
@@ -36,7 +36,7 @@ Numbers<T> numbers_of(const UpdateRule& rule, const UpdateArguments& arguments) 
           static_cast<T>(1 / std::sqrt(1 - std::pow(rule.beta2, t)))};
 }
 
-/// Element i of the gradient: `g[i]`, or where it comes in two arrays their sum.
+/// Element i of the gradient, or of the sum of two.
 template <bool kTwo, typename T>
 inline __attribute__((always_inline)) T element(const T* g, const T* h, size_t i) {
   if constexpr (kTwo) return g[i] + h[i];
@@ -73,7 +73,7 @@ inline __attribute__((always_inline)) void adam(const Numbers<T>& k, T* __restri
   }
 }
 
-/// The arrays of one update; `h` null where the gradient comes in one array.
+/// The arrays of one update; `h` is null for a single gradient.
 template <typename T>
 struct Arrays {
   T* w;
@@ -103,7 +103,7 @@ inline __attribute__((always_inline)) void add(T* sum, const T* a, const T* b, s
   for (size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
 
-// target_clones does not work on templates: functions for each type.
+// target_clones does not work on templates.
 COHORT_VECTORISED void update_array(UpdateRule::Kind kind, const Numbers<float>& k, const Arrays<float>& of) {
   update_with<false>(kind, k, of);
 }
@@ -119,7 +119,7 @@ COHORT_VECTORISED void update_pair(UpdateRule::Kind kind, const Numbers<double>&
 COHORT_VECTORISED void add_arrays(float* sum, const float* a, const float* b, size_t count) { add(sum, a, b, count); }
 COHORT_VECTORISED void add_arrays(double* sum, const double* a, const double* b, size_t count) { add(sum, a, b, count); }
 
-/// More than two gradients: all but the last are added up in tiles that stay in the first-level cache.
+/// With more than two gradients all but the last are summed in tiles that stay in the first-level cache.
 template <typename T>
 void update_sum_of(const UpdateRule& rule, const UpdateArguments& arguments, T* weights, const T* const* gradients, size_t num_gradients,
                    T* const* slots, size_t count) {

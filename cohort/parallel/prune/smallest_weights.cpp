@@ -1,17 +1,17 @@
 // The k-th smallest magnitude of tensors whose elements lie on several ranks, exactly: a radix select.
 //
-// The bits of a positive floating-point number, read as a whole number, are in the order of the numbers. So the k-th smallest magnitude is
-// found a byte at a time, from the highest:
-//   1. each rank counts its elements by this byte of theirs, of those whose higher bytes are the ones found so far: 256 numbers a tensor
-//   2. the counts are added up over the ranks, those of all tensors in one message
-//   3. the byte is the one where the sum of the counts passes k; k goes down by what lies before it
-// 4 rounds for floats, 8 for doubles. What is left of k then says how many of the elements that are equal to it count: the first ones, for
-// which ranks tell one another how many they have, where that is not all of them.
+// The bits of positive floating-point numbers, read as integers, are in the numbers' order. So the k-th smallest magnitude is found byte by
+// byte, from the highest:
+//   1. each rank counts by this byte those elements whose higher bytes are the ones found so far: 256 numbers per tensor
+//   2. the counts are summed over the ranks, for all tensors in one message
+//   3. the byte is the one where the cumulative count passes k; k is reduced by the counts before it
+// 4 rounds for floats, 8 for doubles. The remaining k says how many of the elements equal to the result are selected: the first ones, for
+// which ranks exchange how many they have where that is not all of them.
 //
-// Two of four: an element counts that is among the two smallest of its group of four. A group that is divided between ranks is made whole
-// first: each rank gives away its first and last three elements of every tensor.
+// Two of four: an element qualifies that is among the two smallest of its group of four. Groups divided between ranks are completed first:
+// each rank shares its first and last three elements of every tensor.
 //
-// Cost: 4 (8) reads of the weights, 4 (8) all-reduces of 2 KiB a tensor; no rank has more than its elements and a byte for each.
+// Cost: 4 (8) reads of the weights, 4 (8) all-reduces of 2 KiB per tensor; memory of a byte per element.
 //
 // Source: radix select as in Alabi et al. 2012, "Fast k-selection algorithms for graphics processing units" (JEA 17); over ranks the counts
 // are the histogram that a distributed sort by radix exchanges.
@@ -35,12 +35,12 @@ constexpr int64_t kNumBins = 256, kOfFour = 4, kEnds = kOfFour - 1;
 template <typename T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 
-/// Elements of one tensor that this rank has, with up to three neighbours on either side.
+/// This rank's elements of one tensor, with up to three neighbours on either side.
 template <typename T>
 class Magnitudes {
  public:
   using Bits = BitsOf<T>;
-  /// No magnitude: those have a sign bit of 0.
+  /// No magnitude has a sign bit of 1.
   static constexpr Bits kNone = ~Bits{0};
 
   Magnitudes(const DividedTensor& tensor, bool two_of_four)
@@ -48,13 +48,13 @@ class Magnitudes {
 
   int64_t begin() const { return begin_; }
   int64_t count() const { return count_; }
-  /// Element `index` of the whole tensor, of another rank.
+  /// Sets element `index` of the whole tensor, which another rank owns.
   void set_neighbour(int64_t index, double value) {
     const int64_t at = index - begin_;
     if (at < 0 && at >= -kEnds) before_[static_cast<size_t>(-at - 1)] = static_cast<T>(value);
     if (at >= count_ && at < count_ + kEnds) after_[static_cast<size_t>(at - count_)] = static_cast<T>(value);
   }
-  /// Of the i-th element here; kNone where it is not to be pruned.
+  /// The i-th element's magnitude; kNone where it does not qualify.
   Bits operator[](int64_t i) const {
     const Bits own = bits(i);
     if (!two_of_four_) return own;
@@ -76,7 +76,7 @@ class Magnitudes {
   std::array<T, kEnds> before_{}, after_{};
 };
 
-/// Each rank's `mine`, {ranks, ...}.
+/// Every rank's `mine`, {ranks, ...}.
 at::Tensor of_all_ranks(Group& group, const at::Tensor& mine, const char* what) {
   std::vector<int64_t> shape = {group.size()};
   for (const int64_t size : mine.sizes()) shape.push_back(size);
@@ -85,7 +85,7 @@ at::Tensor of_all_ranks(Group& group, const at::Tensor& mine, const char* what) 
   return all;
 }
 
-/// The select for tensors of one type.
+/// Radix select for tensors of one type.
 template <typename T>
 class Select {
  public:
@@ -112,17 +112,17 @@ class Select {
 
  private:
   struct State {
-    int64_t left = 0;       ///< How many are to be pruned, of those that have the prefix.
-    Bits prefix = 0;        ///< Of the magnitude looked for: its bytes so far.
-    int64_t num_equal = 0;  ///< Elements of the whole tensor that have the prefix.
-    bool is_empty = false;  ///< Nothing is pruned.
+    int64_t left = 0;       ///< Elements still to be selected among those with the prefix.
+    Bits prefix = 0;        ///< Leading bytes of the magnitude found so far.
+    int64_t num_equal = 0;  ///< Elements of the whole tensor with the prefix.
+    bool is_empty = false;  ///< Nothing is selected.
   };
 
   std::optional<Magnitudes<T>> made(const DividedTensor& tensor) const {
     return tensor.own.numel() > 0 ? std::optional<Magnitudes<T>>(std::in_place, tensor, two_of_four_) : std::nullopt;
   }
 
-  /// Groups of four that lie on several ranks: everybody tells the ends of what it has.
+  /// Exchanges the ends of every rank's ranges, for groups of four that are divided between ranks.
   void meet_neighbours() {
     constexpr int64_t kFields = 2 + 2 * kEnds;
     const auto num = static_cast<int64_t>(tensors_.size());
@@ -155,7 +155,7 @@ class Select {
     }
   }
 
-  /// Finds one byte of every tensor's magnitude.
+  /// Finds the next byte of every tensor's magnitude.
   void round(int shift) {
     const auto num = static_cast<int64_t>(tensors_.size());
     const at::Tensor counts = at::zeros({num * kNumBins}, at::kLong);
@@ -184,7 +184,7 @@ class Select {
     }
   }
 
-  /// Of the elements that are equal to the magnitude found, the first `left` of the whole tensor are pruned: how many of them are here.
+  /// Of the elements equal to the magnitude found, the first `left` of the whole tensor are selected: computes how many of them are here.
   void share_ties() {
     const auto is_divided = [](const State& state) { return !state.is_empty && state.left < state.num_equal; };
     if (!group_ || std::none_of(states_.begin(), states_.end(), is_divided)) return;
@@ -231,7 +231,7 @@ class Select {
 std::vector<at::Tensor> keep_all_but_smallest(const std::vector<DividedTensor>& tensors, Pruning::Granularity granularity, Group* group) {
   if (tensors.empty()) return {};
   if (group && group->size() == 1) group = nullptr;
-  // A rank that has nothing of any tensor takes part as the others do: only a model of doubles alone has another number of rounds.
+  // A rank without elements takes part like the others; only a model of doubles has another number of rounds.
   bool any_double = false, any_float = false;
   for (const DividedTensor& tensor : tensors) {
     if (!tensor.own.defined()) continue;
@@ -244,7 +244,7 @@ std::vector<at::Tensor> keep_all_but_smallest(const std::vector<DividedTensor>& 
     any_double = any.data_ptr<int64_t>()[0] != 0, any_float = any.data_ptr<int64_t>()[1] != 0;
   }
   if (any_double && any_float) {
-    // Magnitudes of floats are magnitudes of doubles.
+    // Floats compare alike as doubles.
     std::vector<DividedTensor> doubles = tensors;
     for (DividedTensor& tensor : doubles)
       if (tensor.own.defined()) tensor.own = tensor.own.to(at::kDouble);

@@ -59,7 +59,7 @@ std::vector<at::Tensor> some_weights(at::ScalarType type) {
   return all;
 }
 
-TEST_CASE("the smallest weights are those that sorting finds, ties by their place") {
+TEST_CASE("the smallest weights are those that sorting finds, ties by their position") {
   torch::manual_seed(5);
   for (const at::ScalarType type : {at::kFloat, at::kDouble})
     for (const Granularity granularity : {Granularity::kWeight, Granularity::kTwoOfFour})

@@ -8,18 +8,19 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cohort/parallel/watch/weight_watch.h"
+
 namespace cohort {
 namespace {
 
-constexpr int64_t kSmallBuffer = 4096, kSamples = 64;  // Elements. Each sample of a large one is a line of memory to fetch.
+constexpr int64_t kSmallBuffer = 4096, kSamples = 64;  // Elements. Each sample of a large buffer costs a cache line.
 
-/// A view, so that looking costs no copy.
 at::Tensor sampled(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.detach().view({-1});
   return flat.numel() <= kSmallBuffer ? flat : flat.slice(0, 0, flat.numel(), flat.numel() / kSamples);
 }
 
-/// Bit by bit, so that a NaN equals itself.
+/// Compares bits, so that a NaN equals itself.
 bool same_bits(const at::Tensor& values, const at::Tensor& kept) {
   const auto bytes = static_cast<size_t>(values.element_size()),
              stride = bytes * static_cast<size_t>(values.numel() > 0 ? values.stride(0) : 1);
@@ -30,8 +31,6 @@ bool same_bits(const at::Tensor& values, const at::Tensor& kept) {
     if (std::memcmp(a, b, bytes) != 0) return false;
   return true;
 }
-
-uint32_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version()); }
 
 at::Tensor weighted(const at::Tensor& values, at::ScalarType type, double share) {
   const at::Tensor flat = values.detach().reshape({-1}).to(type);
@@ -66,7 +65,7 @@ void BufferAverage::remember(Buffer& buffer) {
 bool BufferAverage::is_changed(const Buffer& buffer) const {
   const at::Tensor& tensor = buffer.named.tensor;
   if (version_of(tensor) != buffer.version) return true;
-  if (!buffer.sample.defined() || !tensor.is_contiguous()) return tensor.is_floating_point();  // Counters count.
+  if (!buffer.sample.defined() || !tensor.is_contiguous()) return tensor.is_floating_point();
   return tensor.scalar_type() != buffer.sample.scalar_type() || !same_bits(sampled(tensor), buffer.sample);
 }
 
@@ -94,7 +93,7 @@ void BufferAverage::average(double share) {
   }
 }
 
-/// Sums of the flags; buffers that are due and changed on any rank get their averages.
+/// Returns the sums of the flags; due buffers that changed on any rank get their averages.
 std::vector<float> BufferAverage::exchange(const std::vector<float>& flags, double share) {
   std::vector<float> sums(flags.size());
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
@@ -125,7 +124,7 @@ std::vector<float> BufferAverage::exchange(const std::vector<float>& flags, doub
   return sums;
 }
 
-/// Counters that some ranks alone moved on: one that had no samples in a step, say.
+/// Exchanges counters that only some ranks incremented, for instance because one had no samples.
 void BufferAverage::exchange_counters(const std::vector<float>& changed) {
   std::vector<at::Tensor> pieces;
   std::vector<const Buffer*> moved;

@@ -1,5 +1,5 @@
 #pragma once
-// Buffers (batch-norm statistics) stay equal on all ranks.
+// Keeps buffers (batch-norm statistics) equal on all ranks.
 
 #include <torch/nn/module.h>
 
@@ -14,27 +14,27 @@
 
 namespace cohort {
 
-/// Running statistics are linear in what each rank saw, so their average by share of the samples is that of one process. One exchange a
-/// step, of those that changed in the step before, with a number for each buffer that says whether it changed on a rank; a second exchange
-/// where others did. Buffers that nobody changes (masks, tables) are neither sent nor touched. Nothing where there are no buffers.
+/// Running statistics are linear in the data, so their average by share of the samples is that of one process. One exchange per step, of
+/// buffers that changed in the previous step, with a flag per buffer that says whether it changed on a rank; a second exchange where others
+/// did. Constant buffers (masks, tables) are not exchanged.
 ///
-/// A change is seen by the version that LibTorch counts, or, as batch norm's operators do not count, by the values: all of a small
-/// buffer's, 64 of a large one's. Every buffer of floating-point type on a device is taken for changed.
+/// Changes are detected by LibTorch's version counter or, since batch norm's operators do not count, by value: all values of a small
+/// buffer, 64 of a large one. Floating-point buffers on a device always count as changed.
 class COHORT_API BufferAverage {
  public:
   BufferAverage(const torch::nn::Module& module, Group group, BufferPolicy policy = BufferPolicy::kAverage);
-  /// Collective. `share` of this rank; those of all ranks add up to 1. A rank with share 0 adds nothing, not even a NaN.
+  /// Collective. The `share`s of all ranks add up to 1. A rank with share 0 contributes nothing, not even a NaN.
   void average(double share);
-  /// Of the last average(): what this rank brought.
+  /// Bytes contributed by this rank in the last average().
   int64_t exchanged_bytes() const { return exchanged_bytes_; }
 
  private:
   struct Buffer {
     NamedTensor named;
     uint32_t version = 0;
-    at::Tensor sample;      ///< Values of when it was looked at last; undefined where they are not looked at.
-    bool is_due = false;    ///< It goes with the next exchange.
-    bool has_come = false;  ///< Its average of this step is there.
+    at::Tensor sample;      ///< Values at the last check; undefined where not compared.
+    bool is_due = false;    ///< Part of the next exchange.
+    bool has_come = false;  ///< Its average of this step has arrived.
     at::ScalarType exchanged_type() const;
   };
   bool is_changed(const Buffer& buffer) const;

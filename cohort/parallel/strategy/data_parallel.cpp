@@ -1,12 +1,12 @@
 // Synchronous data parallelism.
 //
 // Steps of one exchange, p ranks:
-//   1. A post-accumulate hook on each parameter moves its finished gradient to its place in a bucket (scaled where a mean over ranks, or a
+//   1. A post-accumulate hook on each parameter moves its finished gradient to its slot in a bucket (scaled where a mean over ranks, or a
 //      gradient factor, is asked for).
-//   2. A bucket whose gradients are all there is summed over the ranks, asynchronously, while backward goes on. Buckets start in the same
+//   2. A bucket whose gradients are all there is summed over the ranks, asynchronously, while backward runs. Buckets start in the same
 //      order on all ranks, whatever the order of their hooks.
-//   3. When backward ends (engine callback) the gradients that did not come are written as zeros, the remaining buckets start, and all are
-//      waited for. A gradient that earlier micro-steps left in `.grad` counts as come. `.grad` becomes an alias of its place.
+//   3. When backward ends (engine callback) missing gradients are written as zeros, the remaining buckets start, and all are
+//      waited for. A gradient that earlier micro-steps left in `.grad` counts as present. `.grad` becomes an alias of its slot.
 //
 // A bucket ends with one number per parameter, 1 where this rank had a gradient: their sum says whether any rank used the parameter. The
 // last bucket also carries the control numbers, the sample count, and whether a rank left the step (an exception ended its backward, see
@@ -15,17 +15,16 @@
 //
 // Cost: one copy of each gradient, and per bucket one Group::all_reduce_sum. No copy back: `.grad` lies in the bucket.
 //
-// Behind these numbers stand, as sum and sum of squares, which model this is, how many steps were made, and a hash of a few weights
-// (agreement.h): where ranks differ all of them see it in the same exchange, and name it together.
+// They are followed, as sum and sum of squares, by the number of the model, the number of steps, and a hash of a few weights (agreement.h):
+// where ranks differ all of them see it in the same exchange and report it together.
 //
-// The module may change: before each backward() the list of its parameters is compared with what the ranks agreed on (weight_watch.h), and
-// where it differs all ranks plan anew in front of the exchange. A bucket whose last gradients somebody still holds changes its memory.
+// The module may change: before each backward() its parameters are compared with what the ranks agreed on (weight_watch.h); where they
+// differ all ranks plan anew before the exchange. A bucket whose last gradients the program still holds gets other memory.
 //
 // Source: Li et al. 2020, "PyTorch Distributed" (VLDB 13:12), sections 3.2 and 4.2. Differences: public hooks instead of c10d::Reducer,
 // usage flags inside the buckets instead of a separate bitmap exchange, sums in rank order, the mean may be over samples.
 #include "cohort/parallel/strategy/data_parallel.h"
 
-#include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -37,7 +36,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/comm/group_internals.h"
 #include "cohort/parallel/common/agreement.h"
-#include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/common/staged_exchange.h"
 #include "cohort/parallel/strategy/data_parallel_state.h"
 #include "cohort/parallel/watch/backward_watch.h"
@@ -45,15 +43,8 @@
 namespace cohort {
 
 const char* name_of(BufferPolicy policy) {
-  switch (policy) {
-    case BufferPolicy::kAverage:
-      return "average";
-    case BufferPolicy::kBroadcast:
-      return "broadcast";
-    case BufferPolicy::kNone:
-      break;
-  }
-  return "none";
+  static constexpr const char* kNames[] = {"average", "broadcast", "none"};
+  return kNames[static_cast<size_t>(policy)];
 }
 
 DataParallel::DataParallel(torch::nn::Module& module, Group group, DataParallelOptions options)
@@ -120,8 +111,6 @@ void DataParallel::count_step() { ++state_->num_steps; }
 
 void DataParallel::forget_exchange() { state_->restore_compressors(); }
 
-// What is exchanged: the module's parameters, hooks on them, buckets.
-
 namespace {
 
 bool exchanges_in_full_precision(at::ScalarType type) { return type == at::kFloat || type == at::kDouble; }
@@ -144,7 +133,7 @@ DataParallel::State::State(torch::nn::Module& module_, Group group_, DataParalle
   check_same_model(group, all);
   check_forward_writes(module, group.size());
   if (options.broadcast_model) broadcast_model(module, group);
-  // What a compressor keeps belongs to a bucket, so those must not change.
+  // The state of a compressor belongs to a bucket, so buckets must not change.
   order_learnt = options.compress != "none";
   plan(all);
 }
@@ -160,7 +149,7 @@ std::string DataParallel::State::description() const {
                 options.check_weights, "\n");
 }
 
-/// For the parameters that the module has now.
+/// Plans the exchange of the module's present parameters.
 void DataParallel::State::plan(const std::vector<NamedTensor>& all) {
   auto sums_before = std::move(frozen_sums);
   for (size_t i = 0; i < parameters.size(); ++i)
@@ -191,11 +180,11 @@ void DataParallel::State::plan(const std::vector<NamedTensor>& all) {
   std::vector<int> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), 0);
   build_buckets(order);
-  if (group.size() > 1) hook_all();  // Last: nothing fails after it, which would leave hooks behind.
+  if (group.size() > 1) hook_all();  // Last: a later failure would leave hooks behind.
   hooks_differ = false;
 }
 
-/// Hooks on what is trained now, and none on what is not.
+/// Sets hooks on all trained parameters and removes others.
 void DataParallel::State::hook_all() {
   const std::vector<NamedTensor> trained = trained_parameters(distinct_parameters(module));
   for (const NamedTensor& parameter : trained)
@@ -209,26 +198,26 @@ void DataParallel::State::hook_all() {
     if (before.erase(address) == 0) set_gradient_hook(parameter, [this](const at::Tensor& variable) { on_gradient(variable); });
     hooked[address] = parameter;
     if (options.mean == GradientMean::kSum) {
-      // torch::autograd::grad() runs it too, and adds nothing to `.grad`.
+      // torch::autograd::grad() runs it too, without adding to `.grad`.
       const auto position = parameter.tensor.register_hook([this, address](const at::Tensor&) {
         if (watch.is_accumulating()) before_gradient(hooked.at(address).tensor);
       });
       arrival_hooks.emplace_back(parameter.tensor, position);
     }
   }
-  // Any order will do. NOLINTNEXTLINE(bugprone-nondeterministic-pointer-iteration-order)
+  // NOLINTNEXTLINE(bugprone-nondeterministic-pointer-iteration-order)
   for (const auto& [address, parameter] : before) remove_gradient_hook(parameter);
 }
 
-/// Before each backward(): parameters that have come since are heard, too.
+/// Called before each backward(): sets hooks on new parameters.
 void DataParallel::State::see_module() {
   if (group.size() == 1 || !sync) return;
   const bool changed = module_watch.changed();
-  if (changed || hooks_differ) hook_all();  // Or it is again what it was: a model that was frozen whole for another one's backward().
+  if (changed || hooks_differ) hook_all();  // Also where it is as before: a model may be frozen for another one's backward().
   hooks_differ = changed;
 }
 
-/// The module has other parameters than all ranks agreed on. Collective with the same change on the other ranks.
+/// The module's parameters differ from those agreed on. Collective with the same change on the other ranks.
 void DataParallel::State::plan_anew() {
   if (options.compress != "none")
     fail(ErrorCode::kBadInput, "DataParallel of ", options.name, " with compress=", options.compress, ": the model's parameters changed (",
@@ -238,7 +227,7 @@ void DataParallel::State::plan_anew() {
   std::string text = signature(all);
   for (const NamedTensor& one : all)
     if (!index_of.contains(one.tensor.unsafeGetTensorImpl())) text += concat("new ", one.name, " with ", text_of_values(one.tensor), "\n");
-  // Ranks whose model did not change meet this in an exchange of theirs, and read here which parameter it is.
+  // Ranks whose model did not change fail in another exchange, and read here which parameter changed.
   const struct Note {
     const Group& group;
     ~Note() { GroupInternals::set_note(group, ""); }
@@ -269,7 +258,7 @@ void DataParallel::State::refuse_frozen_with_own() {
            "optimizer's step, or set its gradient to none first");
 }
 
-/// Of a pass: before anything is exchanged.
+/// Begins a pass.
 void DataParallel::State::begin_exchange() {
   step_dropped = false;
   statistics.exposed_seconds = 0;
@@ -283,7 +272,7 @@ void DataParallel::State::build_buckets(const std::vector<int>& order) {
         {parameter.tensor.numel(), static_cast<int>(parameter.tensor.element_size()), static_cast<int>(parameter.tensor.scalar_type())});
   buckets.clear();
   control = at::Tensor();
-  place_of.assign(parameters.size(), {});
+  slot_of.assign(parameters.size(), {});
   statistics = {.num_exchanges = statistics.num_exchanges};
   const std::vector<BucketPlan> plans = plan_buckets(sizes, order, options.first_bucket_bytes, options.bucket_bytes);
   for (size_t index = 0; index < plans.size(); ++index) {
@@ -300,9 +289,9 @@ void DataParallel::State::build_buckets(const std::vector<int>& order) {
     bucket.parameters = plan.parameters;
     bucket.offsets = plan.offsets;
     bucket.num_gradient_elements = plan.num_elements;
-    for (size_t place = 0; place < plan.parameters.size(); ++place)
-      place_of[plan.parameters[place]] = {static_cast<int>(index), static_cast<int>(place)};
-    make_places(bucket);
+    for (size_t slot = 0; slot < plan.parameters.size(); ++slot)
+      slot_of[plan.parameters[slot]] = {static_cast<int>(index), static_cast<int>(slot)};
+    make_slots(bucket);
     if (options.compress != "none" && worker && first.scalar_type() == at::kFloat) bucket.compressor = compressor_of(plan, index);
     statistics.bytes += static_cast<int64_t>(bucket.flat.nbytes());
     buckets.push_back(std::move(bucket));
@@ -313,10 +302,10 @@ void DataParallel::State::build_buckets(const std::vector<int>& order) {
   begin_pass();
 }
 
-void DataParallel::State::make_places(Bucket& bucket) {
-  bucket.places.clear();
-  for (size_t place = 0; place < bucket.parameters.size(); ++place)
-    bucket.places.push_back(alias_of(bucket.flat, bucket.offsets[place], parameters[bucket.parameters[place]].tensor.sizes()));
+void DataParallel::State::make_slots(Bucket& bucket) {
+  bucket.slots.clear();
+  for (size_t slot = 0; slot < bucket.parameters.size(); ++slot)
+    bucket.slots.push_back(alias_of(bucket.flat, bucket.offsets[slot], parameters[bucket.parameters[slot]].tensor.sizes()));
   const auto num_flags = static_cast<int64_t>(bucket.parameters.size());
   bucket.flags = alias_of(bucket.flat, bucket.num_gradient_elements, {num_flags});
   if (bucket.carries_control) control = alias_of(bucket.flat, bucket.num_gradient_elements + num_flags, {kNumCarried});
@@ -324,13 +313,13 @@ void DataParallel::State::make_places(Bucket& bucket) {
 
 std::unique_ptr<Compressor> DataParallel::State::compressor_of(const BucketPlan& plan, size_t index) const {
   CompressedBuffer buffer{concat("bucket-", index), {}};
-  for (size_t place = 0; place < plan.parameters.size(); ++place)
-    buffer.parts.push_back({plan.offsets[place], parameters[static_cast<size_t>(plan.parameters[place])].tensor.sizes().vec()});
+  for (size_t slot = 0; slot < plan.parameters.size(); ++slot)
+    buffer.parts.push_back({plan.offsets[slot], parameters[static_cast<size_t>(plan.parameters[slot])].tensor.sizes().vec()});
   return make_compressor(options.compress, buffer, plan.num_elements, options.seed);
 }
 
-/// After the first step: buckets in the order in which rank 0's gradients came. The gradients just exchanged move there, before the program
-/// sees them: who keeps one then keeps what `.grad` is from now on.
+/// After the first step buckets follow the order in which rank 0's gradients came. The gradients just exchanged move there before the
+/// program sees them, so that its references keep what `.grad` is from now on.
 void DataParallel::State::learn_order() {
   order_learnt = true;
   std::vector<int64_t> order(arrival.begin(), arrival.end());
@@ -344,32 +333,30 @@ void DataParallel::State::learn_order() {
   for (size_t parameter = 0; parameter < parameters.size(); ++parameter) {
     at::Tensor& gradient = parameters[parameter].tensor.mutable_grad();
     if (!gradient.defined()) continue;
-    const auto [bucket, place] = place_of[parameter];
-    gradient = buckets[static_cast<size_t>(bucket)].places[static_cast<size_t>(place)].copy_(gradient);
+    const auto [bucket, slot] = slot_of[parameter];
+    gradient = buckets[static_cast<size_t>(bucket)].slots[static_cast<size_t>(slot)].copy_(gradient);
     sums[parameter] = gradient.unsafeGetTensorImpl();
   }
   statistics.exposed_seconds = exposed_kept;
 }
 
-// Which gradients travel together.
-
 std::vector<BucketPlan> plan_buckets(const std::vector<ParameterSize>& sizes, const std::vector<int>& order, int64_t first_bucket_bytes,
                                      int64_t bucket_bytes) {
   std::vector<BucketPlan> plans;
-  std::map<int, BucketPlan> open;  // One bucket being filled per kind.
+  std::map<int, BucketPlan> open;  // The bucket being filled, by kind.
   for (const int parameter : order) {
     const ParameterSize& size = sizes[static_cast<size_t>(parameter)];
     const int64_t per_line = 64 / size.element_bytes;
-    const int64_t place = (size.num_elements + per_line - 1) / per_line * per_line;
+    const int64_t slot = (size.num_elements + per_line - 1) / per_line * per_line;
     const int64_t limit = plans.empty() ? first_bucket_bytes : bucket_bytes;
     BucketPlan& bucket = open[size.kind];
-    if (!bucket.parameters.empty() && (bucket.num_elements + place) * size.element_bytes > limit) {
+    if (!bucket.parameters.empty() && (bucket.num_elements + slot) * size.element_bytes > limit) {
       plans.push_back(std::move(bucket));
       bucket = {};
     }
     bucket.parameters.push_back(parameter);
     bucket.offsets.push_back(bucket.num_elements);
-    bucket.num_elements += place;
+    bucket.num_elements += slot;
   }
   for (auto& [kind, bucket] : open)
     if (!bucket.parameters.empty()) plans.push_back(std::move(bucket));

@@ -31,10 +31,10 @@ enum class GradientMean {
   kRanks,    ///< The mean of the ranks' gradients. Exact for equal batches.
   kSamples,  ///< The mean weighted by set_local_samples(): exact for uneven batches, where each rank's loss is the mean over its own
              ///< samples.
-  kSum,      ///< The sum: the loss was already divided by the number of samples of all ranks.
+  kSum,      ///< The sum: losses are already divided by the number of samples of all ranks.
 };
 
-/// What becomes of buffers that a forward changed.
+/// How buffers that forward changed are synchronised.
 enum class BufferPolicy {
   kAverage,    ///< Of floating-point type: their average by each rank's share of the samples. Others: the largest, where not all ranks
                ///< changed them (counters).
@@ -48,21 +48,21 @@ struct DataParallelOptions {
   int64_t bucket_bytes = 8 << 20;
   int64_t first_bucket_bytes = 1 << 20;
   bool broadcast_model = true;                    ///< Every rank starts with rank 0's parameters and buffers.
-  BufferPolicy buffers = BufferPolicy::kAverage;  ///< What becomes of buffers that forward changed.
-  /// In messages, and compared between ranks at each exchange: two models whose backwards run in another order on one rank are found. ""
+  BufferPolicy buffers = BufferPolicy::kAverage;  ///< How changed buffers are synchronised.
+  /// Used in messages, and compared between ranks at each exchange, which detects two models whose backwards run in different orders. ""
   /// stands for "model 0", "model 1", ... in the order of construction.
   std::string name;
-  bool check_weights = true;      ///< Some weights travel as a hash with each exchange: ranks that drift apart are found within steps.
+  bool check_weights = true;      ///< A hash of some weights travels with each exchange: ranks that drift apart are found within steps.
   std::string compress = "none";  ///< Of gradients of type Float; see parallel/compress/compressor.h.
-  uint64_t seed = 1;              ///< Of what a compressor draws; the same on all ranks.
+  uint64_t seed = 1;              ///< Of compressors; the same on all ranks.
 };
 
-/// What the last exchange cost this rank.
+/// Cost of the last exchange for this rank.
 struct ExchangeStatistics {
-  int64_t bytes = 0;          ///< Of gradients, padding included.
-  int64_t sent_bytes = 0;     ///< What this rank sent of them where they are compressed; else 0.
-  int64_t buffer_bytes = 0;   ///< Of buffers.
-  int64_t num_exchanges = 0;  ///< So far.
+  int64_t bytes = 0;          ///< Gradients, with padding.
+  int64_t sent_bytes = 0;     ///< Sent by this rank where gradients are compressed, else 0.
+  int64_t buffer_bytes = 0;   ///< Buffers.
+  int64_t num_exchanges = 0;  ///< In total.
   int num_buckets = 0;
   double exposed_seconds = 0;  ///< Time that backward() waited for it.
 };
@@ -79,21 +79,21 @@ class COHORT_API DataParallel {
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  /// After the program registered, replaced or loaded parameters: all ranks get rank 0's values, and exchange the new ones from the next
-  /// backward() on. A change without it is seen there as well, but new parameters must then have the same values on all ranks. Collective.
+  /// Call after registering, replacing or loading parameters: all ranks get rank 0's values and exchange the new parameters from the next
+  /// backward() on. Without it a change is noticed too, but new parameters must then have equal values on all ranks. Collective.
   void adopt_model();
   /// While false (see NoSync), backward() only accumulates in `.grad`; the next backward() with it true exchanges the accumulated gradient.
   void set_sync(bool on);
   bool is_sync() const;
-  /// For kSamples: how many samples this rank's exchanged gradients are the mean of, until it is called again; may be 0.
+  /// For kSamples: the number of samples, possibly 0, in this rank's exchanged gradients, until it is called again.
   void set_local_samples(int64_t samples);
-  /// Gradients are multiplied by it on their way into the exchange, 1 unless set: 1 / loss scale, so that what compression keeps for later
-  /// steps is in no scale. The same on all ranks.
+  /// Multiplies gradients on their way into the exchange (initially 1): 1 / loss scale, so that residuals of compressors have no scale. The
+  /// same on all ranks.
   void set_gradient_factor(double factor);
   /// Share of this rank in the average of floating-point buffers (batch-norm statistics), 1 / ranks unless set. Shares of all ranks add up
   /// to 1.
   void set_buffer_share(double share);
-  /// Takes part in an exchange without a backward of its own (a rank with no samples in this step). Collective with the others' backward().
+  /// Takes part in an exchange without a backward (a rank without samples in this step). Collective with the others' backward().
   void exchange_without_backward();
 
   /// This rank cannot make the step that the others make: an exception ended its forward or backward. Takes part in their exchange, in
@@ -104,14 +104,14 @@ class COHORT_API DataParallel {
   void abandon_step();
   /// Whether an exception ended a backward() that was to exchange, and neither abandon_step() nor another backward() has followed.
   bool backward_failed() const;
-  /// The program has made a step of its optimizer. Ranks compare at each exchange how many they have made: one that left a backward() out
-  /// in between is an Error(kFailed) on all ranks, naming it. All ranks call it at each step or none does.
+  /// Counts a step of the program's optimizer. Ranks compare their counts at each exchange: a rank that left out a backward() in between is
+  /// an Error(kFailed) on all ranks, naming it. All ranks call it at each step or none does.
   void count_step();
-  /// The gradients last exchanged are not applied (one is infinite): what compression keeps becomes what it was before. No exchange; all
-  /// ranks call it or none.
+  /// The last exchanged gradients are not applied (one is infinite): restores the state of compressors. No exchange; all ranks call it or
+  /// none.
   void forget_exchange();
 
-  /// Numbers that travel with the gradients at no extra message; control_sum(slot) is the sum over the ranks after the exchange.
+  /// Numbers exchanged with the gradients at no extra message; control_sum(slot) is their sum over the ranks after the exchange.
   static constexpr int kNumControls = 4;
   void set_control(int slot, float value);
   float control_sum(int slot) const;
@@ -119,8 +119,8 @@ class COHORT_API DataParallel {
   const ExchangeStatistics& statistics() const;
   Group& group();
   GradientMean mean() const;
-  /// What compression left out so far, to be saved or filled in place: "compress/bucket-N/SLOT". A residual is this rank's row of a tensor
-  /// {ranks, elements}; other slots are the same on all ranks (rank 0's list has them when `saving`).
+  /// State of compressors, to be saved or filled in place: "compress/bucket-N/SLOT". A residual is this rank's row of a tensor {ranks,
+  /// elements}; other slots are equal on all ranks (in rank 0's list when `saving`).
   std::vector<FlatPiece> compressor_state(bool saving);
 
  private:
@@ -128,7 +128,7 @@ class COHORT_API DataParallel {
   std::unique_ptr<State> state_;
 };
 
-/// Micro-steps that only accumulate: { cohort::NoSync micro(parallel); loss.backward(); } One within another counts.
+/// Micro-steps that only accumulate: { cohort::NoSync micro(parallel); loss.backward(); } May be nested.
 class NoSync {
  public:
   explicit NoSync(DataParallel& parallel) : parallel_(parallel), synced_before_(parallel.is_sync()) { parallel_.set_sync(false); }

@@ -10,7 +10,7 @@
 namespace cohort {
 namespace {
 
-TEST_CASE("every parameter has exactly one place, aligned and apart from the others") {
+TEST_CASE("every parameter has exactly one location, aligned and apart from the others") {
   for (int trial = 0; trial < 200; ++trial) {
     const int count = 1 + static_cast<int>(random_bits(1, trial) % 40);
     std::vector<ParameterSize> sizes;

@@ -1,4 +1,4 @@
-// The exchange of a step. The whole is described in data_parallel.cpp.
+// The exchange of a step. The algorithm is in data_parallel.cpp.
 #include "cohort/parallel/strategy/data_parallel_state.h"
 
 #include <ATen/ops/empty.h>
@@ -8,11 +8,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <utility>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/parallel/common/agreement.h"
 #include "cohort/parallel/common/staged_exchange.h"
 
 namespace cohort {
@@ -25,22 +23,22 @@ constexpr int64_t kMostSteps = 64;
 
 }  // namespace
 
-/// Whether somebody keeps a gradient that was delivered there, or a view of one. Who holds what is still in `.grad` sees it change, as in
-/// one process.
+/// Whether the program keeps a delivered gradient or a view of one. References to what is still in `.grad` see it change, as in one
+/// process.
 bool DataParallel::State::is_held(const Bucket& bucket) const {
   bool all_are_gradients = true, some_held = false;
-  for (size_t place = 0; place < bucket.places.size(); ++place) {
-    const at::Tensor& alias = bucket.places[place];
-    const bool is_gradient = parameters[bucket.parameters[place]].tensor.grad().is_same(alias);
+  for (size_t slot = 0; slot < bucket.slots.size(); ++slot) {
+    const at::Tensor& alias = bucket.slots[slot];
+    const bool is_gradient = parameters[bucket.parameters[slot]].tensor.grad().is_same(alias);
     all_are_gradients &= is_gradient;
     some_held |= !is_gradient && alias.use_count() > 1;
   }
-  const size_t own = 1 + bucket.places.size() + 1 + (bucket.carries_control ? 1 : 0);
+  const size_t own = 1 + bucket.slots.size() + 1 + (bucket.carries_control ? 1 : 0);
   return some_held || (!all_are_gradients && bucket.flat.storage().use_count() > own);
 }
 
-/// Before the first write of an exchange. Who keeps a gradient of the one before keeps its values: the holders' storage gets a copy, and
-/// the memory itself, which may be shared with other ranks, stays here.
+/// Called before the first write of an exchange. The storage of gradients kept by the program becomes a copy; the memory itself, which may
+/// be shared with other ranks, stays here.
 void DataParallel::State::open(Bucket& bucket) {
   if (bucket.is_open) return;
   bucket.is_open = true;
@@ -53,7 +51,7 @@ void DataParallel::State::open(Bucket& bucket) {
   held->set_nbytes(copied->nbytes());
   copied->set_data_ptr_noswap(std::move(memory));
   bucket.flat = std::move(ours);
-  make_places(bucket);
+  make_slots(bucket);
 }
 
 double DataParallel::State::weight() const {
@@ -75,7 +73,7 @@ std::string DataParallel::State::bucket_name(const Bucket& bucket) const {
                 " bytes)");
 }
 
-/// The next exchange has nothing yet.
+/// Resets the state for the next exchange.
 void DataParallel::State::begin_pass() {
   for (Bucket& bucket : buckets) {
     bucket.num_missing = bucket.parameters.size();
@@ -87,7 +85,7 @@ void DataParallel::State::begin_pass() {
   next_to_start = 0;
 }
 
-/// Before this rank's gradient is added to `.grad`. A sum over ranks that is still there would be added once for each rank.
+/// Called before this rank's gradient is added to `.grad`. A sum over ranks that is still there would be added once per rank.
 void DataParallel::State::before_gradient(const at::Tensor& parameter) {
   const c10::TensorImpl* sum = nullptr;
   if (const auto found = index_of.find(parameter.unsafeGetTensorImpl()); found != index_of.end()) {
@@ -105,14 +103,14 @@ void DataParallel::State::on_gradient(const at::Tensor& variable) {
     if (const auto found = index_of.find(variable.unsafeGetTensorImpl()); found != index_of.end()) has_own[found->second] = 1;
     return;
   }
-  if (watch.has_failed()) abandon();  // The others wait in the exchange that the backward() before this one was to make.
+  if (watch.has_failed()) abandon();  // The others wait in the exchange of the previous backward().
   if (watch.enter()) begin_exchange();
   if (watch.creates_graph())
     fail(ErrorCode::kBadInput, "backward() with create_graph of ", options.name,
          ": DataParallel exchanges the values of gradients, not the graph that leads to them; use torch::autograd::grad(..., "
          "create_graph=true) for the gradient that a loss is made of, and backward() without it for the loss");
   const auto found = index_of.find(variable.unsafeGetTensorImpl());
-  if (found == index_of.end()) return;  // It went in the middle of a backward().
+  if (found == index_of.end()) return;  // Removed during backward().
   const int parameter = found->second;
   if (ready[parameter])
     fail(ErrorCode::kBadInput, "parameter ", parameters[parameter].name,
@@ -122,24 +120,24 @@ void DataParallel::State::on_gradient(const at::Tensor& variable) {
   start_complete_buckets();
 }
 
-/// Moves `.grad` to its place, scaled. Until the exchange has ended the parameter has none: should backward() fail, nothing that is still
-/// on its way is taken for a gradient of the next step.
+/// Moves `.grad` to its slot, scaled. Until the exchange has ended the parameter has none: should backward() fail, no gradient in transit
+/// is taken for one of the next step.
 void DataParallel::State::take_gradient(int parameter, const at::Tensor& variable) {
-  const auto [bucket_index, place_index] = place_of[parameter];
+  const auto [bucket_index, slot_index] = slot_of[parameter];
   Bucket& bucket = buckets[bucket_index];
   open(bucket);
-  at::Tensor& place = bucket.places[place_index];
+  at::Tensor& slot = bucket.slots[slot_index];
   at::Tensor& gradient = variable.mutable_grad();
   if (gradient.is_sparse()) gradient = gradient.to_dense();
   const double factor = weight() * gradient_factor;
   if (factor == 0) {
-    place.zero_();  // Of a rank without samples, whose mean over none is no number.
-  } else if (gradient.data_ptr() == place.data_ptr()) {
+    slot.zero_();  // Without samples the mean is NaN.
+  } else if (gradient.data_ptr() == slot.data_ptr()) {
     if (factor != 1.0) gradient.mul_(factor);
   } else if (factor == 1.0) {
-    place.copy_(gradient);
+    slot.copy_(gradient);
   } else {
-    at::mul_out(place, gradient, at::Scalar(factor));
+    at::mul_out(slot, gradient, at::Scalar(factor));
   }
   gradient = at::Tensor();
   ready[parameter] = true;
@@ -150,7 +148,7 @@ void DataParallel::State::take_gradient(int parameter, const at::Tensor& variabl
 }
 
 void DataParallel::State::start_complete_buckets() {
-  // The last bucket waits for finish(): it carries the control number, and there is nothing left to overlap with.
+  // The last bucket waits for finish(): it carries the control numbers, and nothing is left to overlap with.
   while (next_to_start + 1 < buckets.size() && buckets[next_to_start].num_missing == 0) start(buckets[next_to_start]);
 }
 
@@ -160,10 +158,10 @@ void DataParallel::State::start(Bucket& bucket) {
   if (bucket.num_missing == 0) {
     bucket.flags.fill_(1);
   } else {
-    for (size_t place = 0; place < bucket.parameters.size(); ++place) {
-      const bool here = ready[bucket.parameters[place]];
-      bucket.flags[static_cast<int64_t>(place)].fill_(here ? 1 : 0);
-      if (!here) bucket.places[place].zero_();
+    for (size_t slot = 0; slot < bucket.parameters.size(); ++slot) {
+      const bool here = ready[bucket.parameters[slot]];
+      bucket.flags[static_cast<int64_t>(slot)].fill_(here ? 1 : 0);
+      if (!here) bucket.slots[slot].zero_();
     }
   }
   if (bucket.compressor) clear_gaps(bucket);
@@ -171,11 +169,11 @@ void DataParallel::State::start(Bucket& bucket) {
   ++next_to_start;
 }
 
-/// What lies between places is compressed with them: one value there that is not finite would spoil its neighbours for ever.
+/// Gaps between slots are compressed too: a non-finite value there would spoil its neighbours for ever.
 void DataParallel::State::clear_gaps(Bucket& bucket) {
-  for (size_t i = 0; i < bucket.places.size(); ++i) {
-    const int64_t end = bucket.places[i].storage_offset() + bucket.places[i].numel();
-    const int64_t next = i + 1 < bucket.places.size() ? bucket.places[i + 1].storage_offset() : bucket.num_gradient_elements;
+  for (size_t i = 0; i < bucket.slots.size(); ++i) {
+    const int64_t end = bucket.slots[i].storage_offset() + bucket.slots[i].numel();
+    const int64_t next = i + 1 < bucket.slots.size() ? bucket.slots[i + 1].storage_offset() : bucket.num_gradient_elements;
     if (next > end) bucket.flat.narrow(0, end, next - end).zero_();
   }
 }
@@ -183,7 +181,7 @@ void DataParallel::State::clear_gaps(Bucket& bucket) {
 std::unique_ptr<Pending> DataParallel::State::exchange(Bucket& bucket) {
   if (!worker) return group.start_all_reduce_sum(bucket.flat, bucket_name(bucket));
   if (!group.exchanges(bucket.flat.device())) {
-    // Through this host's memory. In the worker, so that backward does not wait for the copies.
+    // Through host memory, in the worker, so that backward does not wait for the copies.
     return worker->run([this, &bucket, name = bucket_name(bucket)] { start_all_reduce_sum(group, bucket.flat, name)->wait(); });
   }
   return worker->run([this, &bucket, name = bucket_name(bucket)] {
@@ -193,12 +191,12 @@ std::unique_ptr<Pending> DataParallel::State::exchange(Bucket& bucket) {
       bucket.backup.keep(*bucket.compressor);
       bucket.compressor->all_reduce_sum(group, bucket.flat.narrow(0, 0, num_gradients), name);
     }
-    // Flags and counts must arrive as they are.
+    // Flags and counts must be exact.
     group.all_reduce_sum(bucket.flat.narrow(0, num_gradients, bucket.flat.numel() - num_gradients), name + ", flags");
   });
 }
 
-/// Starts what has not started, and waits for the whole exchange. A rank that `leaves` the step comes with whatever it has.
+/// Starts the remaining buckets and waits for the exchange. A rank that `leaves` the step contributes whatever it has.
 void DataParallel::State::exchange_rest(bool leaves) {
   if (!control_is_own) open(buckets.back());
   const int model = number % kMostModels, weights = weight_check ? weight_check->next() : 0;
@@ -218,7 +216,7 @@ void DataParallel::State::exchange_rest(bool leaves) {
   if (control_is_own) group.all_reduce_sum(control, "the control numbers");
 }
 
-/// All ranks see the same sums, so all drop the step or none. Throws on a rank that made it.
+/// All ranks see the same sums, so all drop the step or none. Throws on ranks that made it.
 void DataParallel::State::drop_where_a_rank_left() {
   const at::Tensor sums = control.cpu();
   const int64_t num_left = std::llround(sums[kNumLeft].item<double>());
@@ -230,8 +228,8 @@ void DataParallel::State::drop_where_a_rank_left() {
   fail_left_step(num_left, std::llround(sums[kLeftRanks].item<double>()) - 1, group.size());
 }
 
-/// All ranks see the same sums, so all of them name what differs, together, or none. q numbers are the same where q times the sum of their
-/// squares is the square of their sum.
+/// All ranks see the same sums, so all report a difference or none. q numbers are equal where q times the sum of their squares is the
+/// square of their sum.
 void DataParallel::State::check_same_on_all_ranks(const at::Tensor& sums) {
   const auto differ = [&](int slot) {
     const double sum = sums[slot].item<double>();
@@ -249,11 +247,11 @@ void DataParallel::State::check_same_on_all_ranks(const at::Tensor& sums) {
   fail(ErrorCode::kFailed, "ranks differ in the weights of ", options.name, ", or did while the gradients were computed");
 }
 
-/// In place of a step that this rank cannot make: the others' exchange, so that they learn of it and all begin the next step together.
+/// Takes part in the others' exchange in place of a step that this rank cannot make, so that all begin the next step together.
 void DataParallel::State::abandon() {
   at::NoGradGuard no_grad;
   watch.clear();
-  // Where `.grad` is zeroed in place it lies in a bucket, and may hold the first gradient of the next backward() already.
+  // A `.grad` zeroed in place lies in a bucket and may already hold the first gradient of the next backward().
   std::vector<at::Tensor> kept;
   for (size_t index = next_to_start; index < buckets.size(); ++index) kept.push_back(buckets[index].flat.clone());
   const size_t first_kept = next_to_start;
@@ -293,7 +291,7 @@ void DataParallel::State::finish() {
   if (share < 0) share = options.mean == GradientMean::kSamples ? static_cast<double>(local_samples) / total_samples : 1.0 / group.size();
   buffers->average(share);
   statistics.buffer_bytes = buffers->exchanged_bytes();
-  if (group.size() > 1 && module_watch.buffers_changed()) {  // From the next step on.
+  if (group.size() > 1 && module_watch.buffers_changed()) {
     buffers = std::make_unique<BufferAverage>(module, group, options.buffers);
     module_watch.remember_buffers();
   }
@@ -303,20 +301,20 @@ void DataParallel::State::finish() {
   statistics.exposed_seconds += seconds_since(began);
 }
 
-/// `.grad` becomes an alias of the place where its sum, or mean, has come.
+/// `.grad` becomes an alias of the slot with its sum or mean.
 void DataParallel::State::deliver_gradients() {
   for (Bucket& bucket : buckets) {
     if (options.mean == GradientMean::kSamples) bucket.flat.narrow(0, 0, bucket.flags.storage_offset()).div_(total_samples);
-    for (size_t place = 0; place < bucket.parameters.size(); ++place) {
-      const at::Tensor& parameter = parameters[bucket.parameters[place]].tensor;
-      const bool used = bucket.num_missing == 0 || bucket.flags[static_cast<int64_t>(place)].item<float>() > 0;
-      parameter.mutable_grad() = used ? bucket.places[place] : at::Tensor();
-      sums[bucket.parameters[place]] = used ? bucket.places[place].unsafeGetTensorImpl() : nullptr;
+    for (size_t slot = 0; slot < bucket.parameters.size(); ++slot) {
+      const at::Tensor& parameter = parameters[bucket.parameters[slot]].tensor;
+      const bool used = bucket.num_missing == 0 || bucket.flags[static_cast<int64_t>(slot)].item<float>() > 0;
+      parameter.mutable_grad() = used ? bucket.slots[slot] : at::Tensor();
+      sums[bucket.parameters[slot]] = used ? bucket.slots[slot].unsafeGetTensorImpl() : nullptr;
     }
   }
 }
 
-// The thread in which buckets that are compressed, or go through the host, are exchanged.
+// The thread that exchanges buckets with compression or through the host.
 
 namespace {
 

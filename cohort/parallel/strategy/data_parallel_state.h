@@ -1,5 +1,5 @@
 #pragma once
-// The inside of DataParallel: what data_parallel.cpp builds and offers, and data_parallel_state.cpp exchanges.
+// Internals of DataParallel: data_parallel.cpp plans, data_parallel_state.cpp exchanges.
 
 #include <array>
 #include <condition_variable>
@@ -26,36 +26,35 @@
 
 namespace cohort {
 
-// Which parameters' gradients travel together. Pure arithmetic, no tensors.
+// Assignment of gradients to buckets. Pure arithmetic, no tensors.
 
 struct ParameterSize {
   int64_t num_elements = 0;
   int element_bytes = 4;
-  int kind = 0;  ///< Parameters of different kind (dtype) never share a bucket.
+  int kind = 0;  ///< Parameters of different kinds (types) never share a bucket.
 };
 
 struct BucketPlan {
-  std::vector<int> parameters;   ///< Indices, in the order of their places in the bucket.
-  std::vector<int64_t> offsets;  ///< In elements; places begin at multiples of 64 bytes.
-  int64_t num_elements = 0;      ///< Of all places, padding included.
+  std::vector<int> parameters;   ///< Indices, in the order of their slots in the bucket.
+  std::vector<int64_t> offsets;  ///< In elements; slots begin at multiples of 64 bytes.
+  int64_t num_elements = 0;      ///< Of all slots, with padding.
 };
 
-/// Groups parameters in the order `order` (that in which their gradients become ready): a bucket is closed when the next gradient would
-/// lift it over `bucket_bytes`; the first is closed at `first_bucket_bytes`, so that the exchange starts early. A gradient larger than the
-/// limit is alone.
+/// Groups parameters in the order `order`, in which their gradients become ready. A bucket is closed when the next gradient would exceed
+/// `bucket_bytes`, the first at `first_bucket_bytes`, so that the exchange starts early. A larger gradient has a bucket of its own.
 std::vector<BucketPlan> plan_buckets(const std::vector<ParameterSize>& sizes, const std::vector<int>& order, int64_t first_bucket_bytes,
                                      int64_t bucket_bytes);
 
-// A thread that runs tasks in the order in which they were given: what exchanges gradients while backward goes on.
+// A thread that runs tasks in order, for exchanges beside backward.
 
-/// Given tasks by one thread. The destructor runs what is left (tasks end or throw within the group's time-out).
+/// Used by one thread. The destructor runs remaining tasks, which end within the group's time-out.
 class OrderedWorker {
  public:
   OrderedWorker();
   ~OrderedWorker();
   OrderedWorker(const OrderedWorker&) = delete;
 
-  /// wait() of the result ends when the task has, and throws what it threw.
+  /// wait() of the result returns when the task has ended, and throws what it threw.
   std::unique_ptr<Pending> run(std::function<void()> task);
 
  private:
@@ -69,8 +68,8 @@ class OrderedWorker {
 };
 
 struct DataParallel::State {
-  /// What the last bucket carries behind the controls. Of ranks that left the step: their number, and the sum of their ranks + 1, which
-  /// names one that is alone. Of what must be the same on all ranks (small whole numbers): its sum, and that of its squares.
+  /// Values in the last bucket after the controls. For ranks that left the step: their number, and the sum of their ranks + 1, which
+  /// identifies a single one. For what must be equal on all ranks (small integers): its sum, and that of its squares.
   enum Carried {
     kSamples = kNumControls,
     kNumLeft,
@@ -84,45 +83,44 @@ struct DataParallel::State {
     kNumCarried
   };
   struct Bucket {
-    at::Tensor flat;  ///< Gradients, usage flags, and in the last bucket control and samples.
+    at::Tensor flat;  ///< Gradients, usage flags, and in the last bucket controls and samples.
     std::vector<int> parameters;
-    std::vector<int64_t> offsets;    ///< Of their places.
-    std::vector<at::Tensor> places;  ///< Aliases of `flat`, one a parameter.
-    at::Tensor flags;                ///< Alias: one number a parameter.
+    std::vector<int64_t> offsets;   ///< Of their slots.
+    std::vector<at::Tensor> slots;  ///< Aliases of `flat`, one per parameter.
+    at::Tensor flags;               ///< Alias: one number per parameter.
     size_t num_missing = 0;
-    bool is_open = false;               ///< This exchange may write to it: nobody else holds what is there.
-    int64_t num_gradient_elements = 0;  ///< Of `flat`, before the flags.
+    bool is_open = false;               ///< This exchange may write to it.
+    int64_t num_gradient_elements = 0;  ///< In `flat`, before the flags.
     bool carries_control = false;       ///< Behind the flags.
     std::unique_ptr<Compressor> compressor;
-    CompressorBackup backup;  ///< Of what the compressor remembers, from before the last exchange.
+    CompressorBackup backup;  ///< Compressor state before the last exchange.
     std::unique_ptr<Pending> pending;
   };
 
   torch::nn::Module& module;
   Group group;
   DataParallelOptions options;
-  int number = 0;  ///< Of this one among those of the group.
+  int number = 0;  ///< Of this one within the group.
   ModuleWatch module_watch;
   std::vector<NamedTensor> parameters;
   std::unordered_map<const c10::TensorImpl*, int> index_of;
-  std::unordered_map<const c10::TensorImpl*, NamedTensor> hooked;  ///< What has our hooks: `parameters`, and what came since.
-  /// One a parameter: the tensor of what was exchanged last, until something of this rank's is added; it counts while it is in `.grad`.
+  std::unordered_map<const c10::TensorImpl*, NamedTensor> hooked;  ///< Parameters with our hooks, including later ones.
+  /// Per parameter the exchanged gradient, until something of this rank's is added; valid while it is in `.grad`.
   std::vector<const c10::TensorImpl*> sums;
-  std::unordered_map<const c10::TensorImpl*, const c10::TensorImpl*>
-      frozen_sums;               ///< The same of parameters that are frozen at the moment.
-  std::vector<uint8_t> has_own;  ///< One a parameter: micro-steps have left a gradient there that waits for its exchange.
+  std::unordered_map<const c10::TensorImpl*, const c10::TensorImpl*> frozen_sums;  ///< The same for frozen parameters.
+  std::vector<uint8_t> has_own;                                ///< Per parameter: micro-steps have left a gradient to be exchanged.
   std::vector<std::pair<at::Tensor, unsigned>> arrival_hooks;  ///< For GradientMean::kSum.
   std::unique_ptr<WeightCheck> weight_check;
   std::unique_ptr<BufferAverage> buffers;
   std::vector<Bucket> buckets;
-  std::vector<std::pair<int, int>> place_of;  ///< Parameter -> (bucket, place in it).
+  std::vector<std::pair<int, int>> slot_of;  ///< Parameter -> (bucket, slot).
   std::vector<bool> ready;
   std::vector<int> arrival;  ///< Parameters in the order of this step's hooks.
-  at::Tensor control;        ///< Controls, samples, ranks that left the step; in the last bucket or a tensor of its own.
+  at::Tensor control;        ///< See Carried; in the last bucket or a tensor of its own.
   bool control_is_own = false;
   bool sync = true, order_learnt = false;
-  bool hooks_differ = false;  ///< Hooks are on what is trained, and that is not what the ranks agreed on.
-  bool step_dropped = false;  ///< All ranks agreed to: abandon_step() has nothing left to do.
+  bool hooks_differ = false;  ///< The hooked parameters differ from those agreed on.
+  bool step_dropped = false;  ///< By all ranks: abandon_step() has nothing left to do.
   size_t next_to_start = 0;
   int64_t local_samples = -1;
   int64_t num_steps = 0;  ///< Counted by count_step().
@@ -143,7 +141,7 @@ struct DataParallel::State {
   void begin_exchange();
   void build_buckets(const std::vector<int>& order);
   void hook_all();
-  void make_places(Bucket& bucket);
+  void make_slots(Bucket& bucket);
   bool is_held(const Bucket& bucket) const;
   void open(Bucket& bucket);
   std::unique_ptr<Compressor> compressor_of(const BucketPlan& plan, size_t index) const;

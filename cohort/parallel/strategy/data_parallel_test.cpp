@@ -78,7 +78,7 @@ TEST_CASE("gradients of an awkward model equal one process, step after step, for
   for (const GradientMean mean : {GradientMean::kRanks, GradientMean::kSamples, GradientMean::kSum}) {
     for (const int num_ranks : {2, 3, 4}) {
       const bool uneven = mean != GradientMean::kRanks;
-      // The branch is used by nobody in step 1, by everybody in step 2, by rank 0 alone in step 3.
+      // The branch is used by no rank in step 1, by all in step 2, by rank 0 only in step 3.
       const auto with_branch = [](int step, int rank) { return step == 2 || (step == 3 && rank == 0); };
       std::vector<std::map<std::string, torch::Tensor>> expected;
       for (int step = 1; step <= 3; ++step) {

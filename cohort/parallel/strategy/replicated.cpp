@@ -39,7 +39,7 @@ StepOutcome judge_gradient(double norm_squared, const StepOptions& options, doub
   outcome.skipped = options.check_finite && !std::isfinite(norm_squared);
   if (options.clip_norm <= 0) return outcome;
   outcome.gradient_norm = std::sqrt(norm_squared) * std::abs(*factor);
-  // As LibTorch's and PyTorch's clip_grad_norm_(), the millionth included.
+  // As in LibTorch's and PyTorch's clip_grad_norm_(), including the 1e-6.
   const double scale = options.clip_norm / (outcome.gradient_norm + 1e-6);
   if (scale < 1) *factor *= scale;
   return outcome;
@@ -122,8 +122,7 @@ std::vector<FlatPiece> Replicated::loaded_pieces() {
 std::vector<FlatPiece> Replicated::pieces(bool saving) {
   std::vector<FlatPiece> pieces = optimizer_.state(saving);
   for (FlatPiece& piece : parallel_.compressor_state(saving)) pieces.push_back(std::move(piece));
-  for (const auto& [name, tensor] : all_)
-    pieces.push_back({"model/" + name, alias_of(tensor.detach(), 0, {tensor.numel()}), tensor.sizes().vec(), 0});
+  for (const auto& [name, tensor] : all_) pieces.push_back(whole_piece("model/" + name, tensor));
   return pieces;
 }
 

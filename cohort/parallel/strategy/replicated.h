@@ -1,5 +1,5 @@
 #pragma once
-// Plain data parallelism: weights and the whole optimizer in every rank, gradients summed by DataParallel.
+// Plain data parallelism: every rank has the weights and the whole optimizer, and gradients are summed by DataParallel.
 
 #include <torch/nn/module.h>
 
@@ -10,10 +10,10 @@
 
 namespace cohort {
 
-/// Also the strategy of one process: a group of one rank exchanges nothing.
+/// Also the strategy of one process, without exchanges.
 class Replicated : public Strategy {
  public:
-  /// Collective. `options.mean` is taken as kSum.
+  /// Collective. Uses kSum whatever `options.mean` is.
   Replicated(torch::nn::Module& module, Group group, UpdateRule rule, DataParallelOptions options = {});
 
   void zero_grad() override;
@@ -36,16 +36,16 @@ class Replicated : public Strategy {
 
  private:
   std::vector<FlatPiece> pieces(bool saving);
-  /// Values in memory of the program's own, as torch::load() leaves them, go to the optimizer's.
+  /// Copies values from memory that the program assigned (torch::load()) to the optimizer's.
   void take_over();
 
   torch::nn::Module& module_;
   Group group_;
-  const bool compresses_;  ///< Then gradients arrive multiplied by gradient_factor() already.
+  const bool compresses_;  ///< Then gradients are already multiplied by gradient_factor().
   std::vector<NamedTensor> all_, trained_;
   DataParallel parallel_;
   ShardOptimizer optimizer_;
-  WeightWatch weight_watch_{"the strategy"};  ///< The optimizer works on the memory that they had at the start.
+  WeightWatch weight_watch_{"the strategy"};  ///< The optimizer uses the weights' original memory.
 };
 
 }  // namespace cohort

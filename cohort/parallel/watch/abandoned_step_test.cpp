@@ -107,7 +107,7 @@ std::vector<StrategyOptions> all_strategies() {
   const UpdateRule rule{.kind = UpdateRule::Kind::kMomentum};
   std::vector<StrategyOptions> all;
   for (const int zero : {1, 2, 3}) all.push_back({.zero = zero, .rule = rule, .bucket_bytes = 4096});
-  all.push_back({.rule = rule});  // One copy of the weights.
+  all.push_back({.rule = rule});  // Shared weights.
   for (const char* compress : {"none", "bf16", "int8", "topk:0.1", "powersgd:2"})
     all.push_back({.rule = rule, .compress = compress, .share_weights = false, .bucket_bytes = 4096});
   return all;

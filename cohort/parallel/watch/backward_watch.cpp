@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -23,18 +22,14 @@ using torch::autograd::Engine;
 
 namespace {
 
-/// What the innermost call of the engine in this thread does with gradients: autograd::grad() may stand inside backward(), and the other
-/// way.
+/// What the innermost engine call of this thread does with gradients: autograd::grad() may run inside backward() and vice versa.
 struct Purpose {
   enum class Kind { kNone, kAccumulates, kReturns };
-  static Kind& here() {
-    static thread_local Kind kind = Kind::kNone;
-    return kind;
-  }
-  const Kind before = here();
-  explicit Purpose(bool accumulates) { here() = accumulates ? Kind::kAccumulates : Kind::kReturns; }
+  inline static thread_local Kind here = Kind::kNone;
+  const Kind before = here;
+  explicit Purpose(bool accumulates) { here = accumulates ? Kind::kAccumulates : Kind::kReturns; }
   Purpose(const Purpose&) = delete;
-  ~Purpose() { here() = before; }
+  ~Purpose() { here = before; }
 };
 
 }  // namespace
@@ -42,7 +37,7 @@ struct Purpose {
 struct BackwardWatch::Record {
   explicit Record(Calls calls) : calls(std::move(calls)) {}
   const Calls calls;
-  std::thread::id owner = std::this_thread::get_id();  ///< Whose backward() it is: of the thread that entered last, or made it.
+  std::thread::id owner = std::this_thread::get_id();  ///< The thread that entered last, or created it.
   std::atomic<bool> in_backward{false}, failed{false}, creates_graph{false}, ended{false};
 };
 
@@ -57,49 +52,38 @@ struct BackwardWatch::Backward {
   }
 };
 
-/// What is running, in this thread and in all.
+/// Backward passes under way, in this thread and in all.
 struct BackwardWatch::Running {
-  static Backward*& here() {
-    static thread_local Backward* backward = nullptr;
-    return backward;
-  }
-  static std::mutex& mutex() {
-    static std::mutex all;
-    return all;
-  }
-  static std::vector<std::shared_ptr<Record>>& watches() {
-    static std::vector<std::shared_ptr<Record>>& all = *new std::vector<std::shared_ptr<Record>>;  // Until the last thread has ended.
-    return all;
-  }
+  inline static thread_local Backward* here = nullptr;
+  inline static std::mutex mutex;
+  inline static std::vector<std::shared_ptr<Record>>& watches = *new std::vector<std::shared_ptr<Record>>;  // Never destroyed.
+  inline static std::vector<Backward*> everywhere;
+
   static std::vector<std::shared_ptr<Record>> watches_here() {
-    std::vector<std::shared_ptr<Record>> here;
-    const std::lock_guard lock(mutex());
-    std::copy_if(watches().begin(), watches().end(), std::back_inserter(here),
+    std::vector<std::shared_ptr<Record>> found;
+    const std::lock_guard lock(mutex);
+    std::copy_if(watches.begin(), watches.end(), std::back_inserter(found),
                  [](const auto& record) { return record->owner == std::this_thread::get_id(); });
-    return here;
-  }
-  static std::vector<Backward*>& everywhere() {
-    static std::vector<Backward*> backwards;
-    return backwards;
+    return found;
   }
 
   Backward* const backward;
   explicit Running(Backward* backward) : backward(backward) {
-    here() = backward;
-    const std::lock_guard lock(mutex());
-    everywhere().push_back(backward);
+    here = backward;
+    const std::lock_guard lock(mutex);
+    everywhere.push_back(backward);
   }
   ~Running() {
-    here() = nullptr;
-    const std::lock_guard lock(mutex());
-    std::erase(everywhere(), backward);
+    here = nullptr;
+    const std::lock_guard lock(mutex);
+    std::erase(everywhere, backward);
   }
 };
 
 class BackwardWatch::WatchedEngine final : public Engine {
  public:
   static void install() {
-    static WatchedEngine& engine = *new WatchedEngine(Engine::get_default_engine());  // Lives as long as the process.
+    static WatchedEngine& engine = *new WatchedEngine(Engine::get_default_engine());  // Never destroyed.
     static std::once_flag once;
     std::call_once(once, [] { torch::autograd::set_default_engine_stub([]() -> Engine& { return engine; }); });
   }
@@ -108,7 +92,7 @@ class BackwardWatch::WatchedEngine final : public Engine {
                                          bool keep_graph, bool create_graph, bool accumulate_grad,
                                          const torch::autograd::edge_list& outputs) override {
     const Purpose purpose(accumulate_grad);
-    const bool is_inside = Running::here() || torch::autograd::get_current_node();
+    const bool is_inside = Running::here || torch::autograd::get_current_node();
     if (is_inside || !accumulate_grad) return next_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
     const std::vector<std::shared_ptr<Record>> watches = Running::watches_here();
     for (const auto& watch : watches)
@@ -151,24 +135,24 @@ class BackwardWatch::WatchedEngine final : public Engine {
 
 BackwardWatch::BackwardWatch(Calls calls) : record_(std::make_shared<Record>(std::move(calls))) {
   WatchedEngine::install();
-  const std::lock_guard lock(Running::mutex());
-  Running::watches().push_back(record_);
+  const std::lock_guard lock(Running::mutex);
+  Running::watches.push_back(record_);
 }
 
 BackwardWatch::~BackwardWatch() {
   record_->ended = true;
-  const std::lock_guard lock(Running::mutex());
-  std::erase(Running::watches(), record_);
+  const std::lock_guard lock(Running::mutex);
+  std::erase(Running::watches, record_);
 }
 
 bool BackwardWatch::enter() {
   if (record_->in_backward.exchange(true)) return false;
-  Backward* backward = Running::here();
-  const std::lock_guard lock(Running::mutex());
+  Backward* backward = Running::here;
+  const std::lock_guard lock(Running::mutex);
   if (backward) record_->owner = std::this_thread::get_id();
-  // A device's thread: the one backward() there is. One within torch::autograd::grad(), or one of several, is seen by the engine's own
+  // In a device's thread: the only backward() under way. One within torch::autograd::grad(), or one of several, is seen by the engine's own
   // callback at its end.
-  if (!backward && Running::everywhere().size() == 1) backward = Running::everywhere().front();
+  if (!backward && Running::everywhere.size() == 1) backward = Running::everywhere.front();
   if (backward) {
     const std::lock_guard entering(backward->mutex);
     record_->creates_graph = backward->creates_graph;
@@ -184,17 +168,15 @@ bool BackwardWatch::enter() {
 }
 
 bool BackwardWatch::is_accumulating() const {
-  if (Purpose::here() != Purpose::Kind::kNone) return Purpose::here() == Purpose::Kind::kAccumulates;
-  const std::lock_guard lock(Running::mutex());
-  return record_->owner != std::this_thread::get_id() && !Running::everywhere().empty();  // A device's thread.
+  if (Purpose::here != Purpose::Kind::kNone) return Purpose::here == Purpose::Kind::kAccumulates;
+  const std::lock_guard lock(Running::mutex);
+  return record_->owner != std::this_thread::get_id() && !Running::everywhere.empty();  // A device's thread.
 }
 
-bool BackwardWatch::returns_gradients() { return Purpose::here() == Purpose::Kind::kReturns; }
+bool BackwardWatch::returns_gradients() { return Purpose::here == Purpose::Kind::kReturns; }
 bool BackwardWatch::has_failed() const { return record_->failed; }
 void BackwardWatch::clear() { record_->failed = false; }
 bool BackwardWatch::creates_graph() const { return record_->creates_graph; }
-
-// Hooks behind gradients.
 
 namespace {
 

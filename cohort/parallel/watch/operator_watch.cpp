@@ -15,24 +15,24 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
+#include "cohort/parallel/watch/weight_watch.h"
 
 namespace cohort {
 
 // Watching the operators of a thread.
 //
-// LibTorch sends every operator call through its dispatcher, which lets a thread switch on a "mode": a dispatch key above all others
-// (autocast, autograd, backends) whose fallback kernel gets each operator with its arguments on a stack. Ours looks the arguments' storages
-// up in a table of this thread, calls back, switches the mode off and calls the operator on. The engine runs backward with the state of the
-// thread that called backward(), so operators of backward come the same way, with saved tensors and their views among their arguments.
-// What lies on a device it runs in a thread of that device, which has the mode by then but not the table: there a table of all threads is
-// used, under a lock. The thread that called backward() waits meanwhile, so callbacks still come one at a time.
+// LibTorch's dispatcher lets a thread enable a "mode": a dispatch key above all others (autocast, autograd, backends) whose fallback kernel
+// gets each operator with its arguments on a stack. Ours looks up the arguments' storages in a table of this thread, calls back, disables
+// the mode and calls the operator. The engine runs backward with the state of the thread that called backward(), so its operators come the
+// same way. For a device it uses a thread of that device, which has the mode but not the table: there a table of all threads is used, under
+// a lock. The thread that called backward() waits meanwhile, so callbacks are never concurrent.
 //
-// RecordFunction callbacks would see the same arguments, but LibTorch swallows what they throw, and a failed exchange must stop the
-// operator. The key used is the one that LibTorch's own tests of such modes use; nothing else in LibTorch does.
+// RecordFunction callbacks would see the same arguments, but LibTorch swallows their exceptions, and a failed exchange must stop the
+// operator. The key is the one of LibTorch's own tests of such modes; nothing else in LibTorch uses it.
 //
-// Cost: arguments are put on a stack, and one hash look-up a tensor: 0.13 to 0.39 us more for a product of two tensors of 4 elements (0.94
-// us without; 5 rounds, each the best of 20 batches of 20000, one thread, 2 busy cores). Operators inside of operators are not watched:
-// they see the same memory as the outer one.
+// Cost: boxing the arguments and a hash look-up per tensor: 0.13 to 0.39 us more for a product of two tensors of 4 elements (0.94 us
+// without; 5 rounds, each the best of 20 batches of 20000, one thread, 2 busy cores). Nested operators are not watched: they access the
+// same memory as the outer one.
 
 namespace {
 
@@ -50,21 +50,15 @@ struct ThreadTable {
   int num_watches = 0;
 };
 
-ThreadTable& mine() {
-  thread_local ThreadTable table;
-  return table;
-}
+thread_local ThreadTable thread_table;
 
-/// What all threads watch, for the engine's.
+/// The tensors watched by all threads, for the engine's threads.
 struct SharedTable {
   std::shared_mutex mutex;
   Table watched;
 };
 
-SharedTable& shared() {
-  static SharedTable* const table = new SharedTable;  // Threads of the engine outlive static objects.
-  return *table;
-}
+SharedTable& shared_table = *new SharedTable;  // Never destroyed: engine threads outlive static objects.
 
 struct FoundIds {
   UseWatch* watch = nullptr;
@@ -78,7 +72,7 @@ void add_once(std::vector<int>& ids, int id) {
 
 void look_up(const at::Tensor& tensor, bool is_written, const Table& watched, Found& found) {
   if (!tensor.defined() || !tensor.has_storage()) return;
-  const auto place = watched.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  const auto place = watched.find(storage_of(tensor));
   if (place == watched.end()) return;
   const auto [watch, id] = place->second;
   auto entry = std::find_if(found.begin(), found.end(), [watch = watch](const auto& one) { return one.watch == watch; });
@@ -101,10 +95,10 @@ bool is_written(const c10::Argument& argument) { return argument.alias_info() &&
 
 Found look_up(at::ArrayRef<c10::IValue> arguments, const std::vector<c10::Argument>& declared) {
   Found found;
-  std::shared_lock<std::shared_mutex> lock;  // Not for a thread's own table.
-  const bool is_engine_thread = mine().num_watches == 0;
-  if (is_engine_thread) lock = std::shared_lock(shared().mutex);
-  const Table& watched = is_engine_thread ? shared().watched : mine().watched;
+  std::shared_lock<std::shared_mutex> lock;  // For the shared table only.
+  const bool is_engine_thread = thread_table.num_watches == 0;
+  if (is_engine_thread) lock = std::shared_lock(shared_table.mutex);
+  const Table& watched = is_engine_thread ? shared_table.watched : thread_table.watched;
   for (size_t i = 0; i < arguments.size(); ++i) look_up(arguments[i], is_written(declared[i]), watched, found);
   return found;
 }
@@ -112,8 +106,7 @@ Found look_up(at::ArrayRef<c10::IValue> arguments, const std::vector<c10::Argume
 void before_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::vector<c10::Argument>& declared = op.schema().arguments();
   Found found = look_up(torch::jit::last(*stack, declared.size()), declared);
-  // set_() gives its first argument other memory (so works torch::load()) and writes nothing to the old one, which must be there all the
-  // same.
+  // set_() (used by torch::load()) gives its first argument other memory without writing to the old one, which must exist nevertheless.
   if (!found.empty() && op.operator_name().name == "aten::set_")
     for (FoundIds& one : found) one.written.clear();
   const c10::impl::ExcludeDispatchKeyGuard mode_off(kMode);
@@ -121,11 +114,12 @@ void before_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
-/// For the life of the process; without effect on threads that do not switch the mode on.
-void register_mode_fallback() {
-  [[gnu::used]] static const torch::Library* const library = [] {  // Used: so that leak checkers see who holds it.
-    auto* made = new torch::Library(torch::Library::IMPL, "_", kMode, __FILE__, __LINE__);
-    made->fallback(torch::CppFunction::makeFromBoxedFunction<&before_operator>());
+/// Makes kKernel the fallback of a dispatch key, for the rest of the process; no effect on threads and tensors without the key.
+template <auto kKernel>
+void register_fallback(c10::DispatchKey key) {
+  [[gnu::used]] static const torch::Library* const library = [key] {  // Used: so that leak checkers see the reference.
+    auto* made = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+    made->fallback(torch::CppFunction::makeFromBoxedFunction<kKernel>());
     return made;
   }();
 }
@@ -133,26 +127,26 @@ void register_mode_fallback() {
 }  // namespace
 
 UseWatch::UseWatch(Callback before_use) : before_use_(std::move(before_use)) {
-  register_mode_fallback();
-  if (mine().num_watches++ == 0) c10::impl::tls_set_dispatch_key_included(kMode, true);
+  register_fallback<&before_operator>(kMode);
+  if (thread_table.num_watches++ == 0) c10::impl::tls_set_dispatch_key_included(kMode, true);
 }
 
 UseWatch::~UseWatch() {
   {
-    const std::lock_guard<std::shared_mutex> lock(shared().mutex);
-    for (const void* storage : storages_) shared().watched.erase(storage);
+    const std::lock_guard<std::shared_mutex> lock(shared_table.mutex);
+    for (const void* storage : storages_) shared_table.watched.erase(storage);
   }
-  for (const void* storage : storages_) mine().watched.erase(storage);
-  if (--mine().num_watches == 0) c10::impl::tls_set_dispatch_key_included(kMode, false);
+  for (const void* storage : storages_) thread_table.watched.erase(storage);
+  if (--thread_table.num_watches == 0) c10::impl::tls_set_dispatch_key_included(kMode, false);
 }
 
 void UseWatch::add(const at::Tensor& tensor, int id) {
   const void* const storage = tensor.storage().unsafeGetStorageImpl();
   {
-    const std::lock_guard<std::shared_mutex> lock(shared().mutex);
-    if (!shared().watched.emplace(storage, Watched{this, id}).second) fail(ErrorCode::kBadInput, "the tensor's memory is watched already");
+    const std::lock_guard<std::shared_mutex> lock(shared_table.mutex);
+    if (!shared_table.watched.emplace(storage, Watched{this, id}).second) fail(ErrorCode::kBadInput, "the tensor's memory is watched already");
   }
-  mine().watched.emplace(storage, Watched{this, id});
+  thread_table.watched.emplace(storage, Watched{this, id});
   storages_.push_back(storage);
 }
 
@@ -163,10 +157,9 @@ UnwatchedScope::~UnwatchedScope() {
   if (!was_excluded_) c10::impl::tls_set_dispatch_key_excluded(kMode, false);
 }
 
-// LibTorch dispatches an operator by the keys of its arguments. A stand-in has one key more, above all others, whose fallback kernel
-// throws; it lets pass what zero_grad() calls. The key is one that LibTorch's own tests of such tensors use; nothing else in LibTorch does.
-//
-// Versions of tensors would not do: clip_grad_norm_() writes through data(), which has a version of its own.
+// Operators are dispatched by the keys of their arguments. A stand-in has one more key, above all others, whose fallback kernel throws,
+// except in operators of zero_grad(). The key is the one of LibTorch's own tests; nothing else in LibTorch uses it. Version counters would
+// not do: clip_grad_norm_() writes through data(), which has its own version.
 
 namespace {
 
@@ -176,7 +169,7 @@ constexpr const char* kInstead =
     "optimizer in ParallelOptions and step(optimizer), after a backward() that is not in accumulate()";
 constexpr c10::DispatchKey kStandIn = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
-/// Storages of stand-ins that zero_grad(/*set_to_none=*/false) has set to zero.
+/// Storages of stand-ins zeroed by zero_grad(/*set_to_none=*/false).
 struct Zeroed {
   std::mutex mutex;
   std::unordered_set<const void*> storages;
@@ -185,8 +178,6 @@ struct Zeroed {
     return *zeroed;
   }
 };
-
-const void* storage_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }
 
 void on_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
@@ -202,25 +193,16 @@ void on_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   fail(ErrorCode::kBadInput, name, " of a gradient between backward() and step(): ", kInstead);
 }
 
-/// For the life of the process; without effect on other tensors.
-void register_stand_in_fallback() {
-  [[gnu::used]] static const torch::Library* const library = [] {  // Used: so that leak checkers see who holds it.
-    auto* made = new torch::Library(torch::Library::IMPL, "_", kStandIn, __FILE__, __LINE__);
-    made->fallback(torch::CppFunction::makeFromBoxedFunction<&on_operator>());
-    return made;
-  }();
-}
-
 }  // namespace
 
 at::Tensor gradient_stand_in(const at::Tensor& parameter) {
-  register_stand_in_fallback();
+  register_fallback<&on_operator>(kStandIn);
   const at::Tensor nothing = at::empty({0}, at::TensorOptions(parameter.scalar_type()));
   c10::StorageImpl& storage = *nothing.storage().unsafeGetStorageImpl();
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kInstead);
   {
     const std::lock_guard lock(Zeroed::all().mutex);
-    Zeroed::all().storages.erase(&storage);  // Of one that had this address.
+    Zeroed::all().storages.erase(&storage);  // Of an earlier storage at this address.
   }
   at::Tensor stand_in =
       at::detail::make_tensor<c10::TensorImpl>(c10::Storage(nothing.storage()), nothing.key_set().add(kStandIn), nothing.dtype());

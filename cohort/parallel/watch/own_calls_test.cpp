@@ -57,7 +57,7 @@ TEST_CASE("zero: Module::zero_grad() between micro-steps of stage 1 drops what i
   check_equal(all[0], all[1], "dropped");
 }
 
-TEST_CASE("a parameter that is trained since the strategy took the model is named, not left to drift apart") {
+TEST_CASE("a parameter that became trainable after the strategy took the model is named, not left to drift apart") {
   const std::map<std::string, Edit> edits = {
       {"frozen", [](Net& net) { net->frozen.set_requires_grad(true); }},
       {"third.weight", [](Net& net) { net->register_module("third", nn::Linear(2, 2)); }},
@@ -85,7 +85,7 @@ TEST_CASE("a parameter that is trained since the strategy took the model is name
     }
 }
 
-TEST_CASE("an optimizer of LibTorch's on a divided model is told") {
+TEST_CASE("an optimizer of LibTorch's on a divided model is reported") {
   for (const int stage : {1, 2, 3})
     for (const bool calls_zero : {false, true}) {
       CAPTURE(stage);

@@ -1,4 +1,4 @@
-// A program writes to the weights of a wrapped model: what can be kept trains as in one process, what cannot is said.
+// A program writes to the weights of a wrapped model: what can be kept trains as in one process, the rest is an error.
 #include <algorithm>
 #include <chrono>
 #include <sstream>
@@ -150,7 +150,7 @@ TEST_CASE("load_weights() gives all ranks what rank 0 has") {
   }
 }
 
-TEST_CASE("zero: ranks that write differently are told at the end of the next backward") {
+TEST_CASE("zero: ranks that write differently are reported at the end of the next backward") {
   for (const int stage : {1, 2, 3}) {
     const std::string alone_0 = refused_edit(stage, [](Net& net, Strategy&, Group& group) {
       if (group.rank() == 0) load_other(net);
@@ -188,7 +188,7 @@ TEST_CASE("zero: one rank may put other weights in, evaluate and put the own one
     });
 }
 
-TEST_CASE("one copy for all ranks: other memory is taken over, writes of every rank are refused") {
+TEST_CASE("shared weights: other memory is taken over, writes of every rank are refused") {
   for (const auto& [name, edit] : edits_by_other_memory())
     check_as_alone(kShared, 3, name, edit, [&edit = edit](Net& net, Strategy&, Group&) { edit(net); });
   check_says(refused_edit(kShared, [](Net& net, Strategy&, Group&) { edits_in_place()["clamp_"](net); }),

@@ -9,7 +9,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
-#include "cohort/parallel/one_copy/shared_data_parallel.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel.h"
 #include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
 #include "tests/support/thread_ranks.h"

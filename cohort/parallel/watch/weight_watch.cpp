@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
@@ -13,15 +12,8 @@
 namespace cohort {
 namespace {
 
-const void* storage_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }
-
 bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return storage_of(a) == storage_of(b) && a.storage_offset() == b.storage_offset() && a.is_contiguous();
-}
-
-uint32_t version_of(const at::Tensor& tensor) {
-  const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
-  return version.enabled() ? version.current_version() : 0;
 }
 
 std::string kind_of(const at::Tensor& tensor) { return concat(tensor.scalar_type(), " ", tensor.sizes(), " on ", tensor.device().str()); }
@@ -86,9 +78,9 @@ at::Tensor WeightWatch::restore(size_t index) {
   const at::NoGradGuard no_grad;
   Held& held = held_[index];
   at::Tensor values = held.parameter.variable_data();
-  if (storage_of(values) == storage_of(held.place)) values = values.clone();  // A transpose, say.
+  if (storage_of(values) == storage_of(held.place)) values = values.clone();  // For instance a transpose.
   held.parameter.set_data(held.place);
-  held.version = version_of(held.parameter);  // torch::load() counts as a write in place, too.
+  held.version = version_of(held.parameter);  // torch::load() counts as an in-place write too.
   return values;
 }
 
@@ -102,7 +94,7 @@ int64_t checksum(const at::Tensor& tensor) {
   const at::Tensor values = tensor.detach().cpu().contiguous();
   const auto* const data = static_cast<const char*>(values.const_data_ptr());
   const size_t num_bytes = values.nbytes();
-  // FNV-1a over words, in four lanes that do not wait for each other.
+  // FNV-1a over words, in four independent lanes.
   constexpr uint64_t kPrime = 0x100000001b3;
   std::array<uint64_t, 4> lanes{0xcbf29ce484222325, 1, 2, 3};
   const auto take = [&](size_t begin, size_t count) {
@@ -110,7 +102,7 @@ int64_t checksum(const at::Tensor& tensor) {
     std::memcpy(words.data(), data + begin, count);
     for (size_t lane = 0; lane < lanes.size(); ++lane) {
       lanes[lane] = (lanes[lane] ^ words[lane]) * kPrime;
-      lanes[lane] ^= lanes[lane] >> 29;  // A product alone never moves a high bit down.
+      lanes[lane] ^= lanes[lane] >> 29;  // Products never move high bits down.
     }
   };
   size_t at = 0;
@@ -121,11 +113,9 @@ int64_t checksum(const at::Tensor& tensor) {
   return static_cast<int64_t>(sum | 1);
 }
 
-// The list of parameters.
-
 namespace {
 
-/// The parameters of one module, without the copy that named_parameters() makes of the whole tree.
+/// Access to a module's own parameters, without the copy of the whole tree that named_parameters() makes.
 struct Opened : torch::nn::Module {
   static const torch::OrderedDict<std::string, at::Tensor>& parameters_of(const torch::nn::Module& module) {
     return module.*(&Opened::parameters_);
@@ -140,7 +130,7 @@ uint64_t form_of(const at::Tensor& tensor) {
   return shape << 24 ^ index << 17 ^ device << 9 ^ type << 1 ^ (tensor.requires_grad() ? 1U : 0U);
 }
 
-/// Calls `see` with the two words of each parameter until it says false.
+/// Calls `see` with the two words of each parameter until it returns false.
 template <typename See>
 bool walk(const torch::nn::Module& module, const See& see) {
   for (const auto& item : Opened::parameters_of(module).items())

@@ -50,7 +50,7 @@ TEST_CASE("writes in place and other memory are told apart; restore() points bac
   CHECK(state() == "---");
 }
 
-TEST_CASE("values that overlap their place are taken over whole") {
+TEST_CASE("values that overlap their location are taken over whole") {
   torch::NoGradGuard no_grad;
   torch::Tensor square = torch::arange(16, torch::kFloat).view({4, 4}).clone();
   const torch::Tensor turned = square.t().clone();
@@ -93,7 +93,7 @@ TEST_CASE("another type or shape, and memory that is another parameter's, are re
         }).find("share memory") != std::string::npos);
 }
 
-TEST_CASE("a checksum sees every bit and place") {
+TEST_CASE("a checksum sees every bit and position") {
   std::set<int64_t> seen;
   size_t num_seen = 0;
   const auto add = [&](const torch::Tensor& tensor) {

@@ -1,15 +1,15 @@
 // ZeRO stages 1 to 3.
 //
-// Parameters lie in flat units (zero_units.h); rank r owns slice r of each: it alone holds optimizer state for it and updates it.
-//   1. Forward. Stage 3: a unit is gathered when an operator reads it (operator_watch.h says when, zero_gather.h does it).
+// Parameters lie in flat units (zero_units.h); rank r owns slice r of each: only it holds optimizer state for the slice and updates it.
+//   1. Forward. Stage 3: a unit is gathered when an operator reads it (operator_watch.h reports when, zero_gather.h gathers).
 //   2. Backward. Post-accumulate hooks report each gradient; a unit whose gradients are all there is reduce-scattered while backward goes
 //   on
 //      (zero_reduce.h). In stages 2 and 3 `.grad` is given up when the unit leaves; each backward of an accumulated step adds to the
 //      slices.
 //   3. When backward ends (engine callback) the remaining units leave, and one small message a rank ends the pass: whether this was the
 //      rank's last backward of the step, its control numbers, and which parameters it had gradients for, or dropped. A rank that is done
-//      while others are not takes part in their passes with zeros. Where a note says that its rank left the step, all drop the step with
-//      that pass.
+//      while others are not takes part in their passes with zeros. Where a note reports that its rank abandoned the step, all drop the step
+//      with that pass.
 //   4. step(): the global norm from the slices' norms (one number a rank, added in rank order), the update of the own slices, and in stages
 //      1 and 2 the all-gather of the weights, each unit's while the next is updated. A parameter that no rank had a gradient for keeps
 //      value and state.
@@ -22,9 +22,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <functional>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/watch/backward_watch.h"
@@ -35,8 +34,6 @@ namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
 }  // namespace
 
@@ -123,8 +120,8 @@ StepOutcome ZeroDataParallel::step(const StepOptions& options) {
   const auto began = Clock::now();
   std::vector<std::unique_ptr<Pending>> gathers;
   for (size_t segment = 0, reduced = 0; reduced < s.trained_units.size(); ++reduced) {
-    for (; segment < s.places.size() && s.places[segment].reduced_unit == reduced; ++segment) {
-      const ZeroPlace& place = s.places[segment];
+    for (; segment < s.segment_gradients.size() && s.segment_gradients[segment].reduced_unit == reduced; ++segment) {
+      const SegmentGradient& place = s.segment_gradients[segment];
       if (!s.used[static_cast<size_t>(place.parameter)]) continue;
       s.optimizer->update(segment, s.reduce->slice(reduced).narrow(0, place.slice_offset, place.count), options.learning_rate, factor);
     }
@@ -134,7 +131,7 @@ StepOutcome ZeroDataParallel::step(const StepOptions& options) {
   for (const auto& pending : gathers)
     if (pending) pending->wait();
   if (s.gather) s.gather->weights_changed();
-  for (const NamedTensor& parameter : s.all)  // So that backward through a graph from before the step is refused.
+  for (const NamedTensor& parameter : s.all)  // Refuses backward through a graph from before the step.
     if (parameter.tensor.requires_grad()) parameter.tensor.unsafeGetTensorImpl()->bump_version();
   s.weight_watch.remember();
   s.forget_gradients();
@@ -177,22 +174,8 @@ MemoryForecast ZeroDataParallel::memory_forecast() const {
   return forecast;
 }
 
-std::vector<FlatPiece> ZeroDataParallel::saved_pieces() {
-  const Quiet quiet;
-  state_->notice_writes();
-  if (state_->gather) state_->gather->keep_writes();
-  std::vector<FlatPiece> pieces = state_->optimizer->state(/*saving=*/true);
-  for (FlatPiece& piece : state_->weight_pieces(/*saving=*/true)) pieces.push_back(std::move(piece));
-  return pieces;
-}
-
-std::vector<FlatPiece> ZeroDataParallel::loaded_pieces() {
-  const Quiet quiet;
-  state_->notice_writes();
-  std::vector<FlatPiece> pieces = state_->optimizer->state(/*saving=*/false);
-  for (FlatPiece& piece : state_->weight_pieces(/*saving=*/false)) pieces.push_back(std::move(piece));
-  return pieces;
-}
+std::vector<FlatPiece> ZeroDataParallel::saved_pieces() { return state_->pieces(/*saving=*/true); }
+std::vector<FlatPiece> ZeroDataParallel::loaded_pieces() { return state_->pieces(/*saving=*/false); }
 
 ShardOptimizer* ZeroDataParallel::optimizer() { return state_->optimizer.get(); }
 

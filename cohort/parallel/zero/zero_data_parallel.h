@@ -13,7 +13,7 @@
 //   stage 1   n + n           + s n/p
 //   stage 2   n + n/p + 2 u   + s n/p
 //   stage 3   n/p + live_bytes + n/p + 4 u + s n/p
-// In stages 2 and 3 two units of gradients travel; in stage 3 about two more wait in `.grad` for their turn.
+// In stages 2 and 3 two units of gradients are in transit; in stage 3 about two more wait in `.grad`.
 //
 // Works with: tied, frozen, unused, repeatedly used and empty parameters, several types (trained ones: Float or Double), autocast,
 // accumulation, evaluation between steps, modules that are used differently on each rank, parameters on a device (all on one). See
@@ -34,9 +34,9 @@ namespace cohort {
 struct ZeroOptions {
   int stage = 1;                   ///< 1, 2 or 3.
   UpdateRule rule;                 ///< The optimizer.
-  int64_t bucket_bytes = 8 << 20;  ///< Of a unit: what is exchanged at once. A larger parameter is a unit of its own.
-  int64_t live_bytes = 0;       ///< Stage 3: whole units held at a time; 0: twice the largest. An operator gets what it needs in any case.
-  bool broadcast_model = true;  ///< Every rank starts with rank 0's parameters and buffers.
+  int64_t bucket_bytes = 8 << 20;  ///< Of a unit, which is exchanged at once. A larger parameter is a unit of its own.
+  int64_t live_bytes = 0;          ///< Stage 3: limit of whole units held; 0: twice the largest. An operator always gets what it needs.
+  bool broadcast_model = true;     ///< Every rank starts with rank 0's parameters and buffers.
 };
 
 /// One per model and rank; the module must outlive it. One thread: the one that made it also runs forward, backward and every call here.
@@ -53,8 +53,8 @@ struct ZeroOptions {
 /// through data_ptr() does so between gather_weights() and release_weights(). See also load_weights(). Error(kBadInput), naming the
 /// parameter, where its type, device or shape was changed (module->to()): convert first, then wrap.
 ///
-/// In stage 3 the module's parameters have no memory but while
-/// an operator reads them; so they are left when this object ends, unless gather_weights() was called. Errors as in DataParallel.
+/// In stage 3 the module's parameters have memory only while an operator reads them, also after this object has ended, unless
+/// gather_weights() was called. Errors as in DataParallel.
 class COHORT_API ZeroDataParallel : public Strategy {
  public:
   /// Collective. Error(kFailed), naming ranks and parameter, when the ranks' models differ; Error(kBadInput) for a parameter that cannot
@@ -64,7 +64,7 @@ class COHORT_API ZeroDataParallel : public Strategy {
   ZeroDataParallel(const ZeroDataParallel&) = delete;
   ZeroDataParallel& operator=(const ZeroDataParallel&) = delete;
 
-  /// Error(kFailed) where gradients were dropped by it time and again, or weights were written to meanwhile, and step() was never called.
+  /// Error(kFailed) where gradients were dropped repeatedly, or weights were written to, and step() was never called.
   void zero_grad() override;
   void skip_step() override;
   void set_sync(bool on) override;
@@ -72,21 +72,21 @@ class COHORT_API ZeroDataParallel : public Strategy {
   void set_buffer_share(double share) override;
   void set_control(int slot, float value) override;
   float control_sum(int slot) const override;
-  /// Ranks may make different numbers of backward() calls in a step: only each one's last has sync on, and one without samples calls this.
+  /// Ranks may make different numbers of backward() calls in a step: only each one's last has sync on; a rank without samples calls this.
   void exchange_without_backward() override;
   void finish_backward() override;
   void abandon_step() override;
-  /// Uses the gradients up: the next backward begins anew. Error(kFailed) where no rank has made a backward() since the last one.
+  /// Consumes the gradients. Error(kFailed) where no rank has made a backward() since the last one.
   StepOutcome step(const StepOptions& options) override;
 
-  /// Stage 3, after forwards without backward, before other uses of the group: collective. Serves the ranks that still compute, so ranks
-  /// may evaluate different numbers of batches, none included. Else without effect.
+  /// Stage 3, after forwards without backward and before other uses of the group; otherwise without effect. Collective: serves ranks that
+  /// still compute, so ranks may evaluate different numbers of batches, or none.
   void finish_evaluation() override;
-  /// Stage 3: all weights whole on every rank, until release_weights() or step(): for code that reads data_ptr(), for generation on one
-  /// rank, or for export. Collective, both; else without effect.
+  /// Stage 3 (otherwise without effect): makes all weights whole on every rank until release_weights() or step(), for code that reads
+  /// data_ptr(), for generation on one rank, or for export. Both are collective.
   void gather_weights() override;
   void release_weights() override;
-  /// In stage 3 Error(kFailed) where an operator wrote to weights on some ranks alone, outside gather_weights() and release_weights().
+  /// In stage 3 Error(kFailed) where an operator wrote to weights on some ranks only, outside gather_weights() and release_weights().
   void load_weights() override;
 
   const ExchangeStatistics& statistics() const override;
@@ -97,12 +97,12 @@ class COHORT_API ZeroDataParallel : public Strategy {
   ShardOptimizer* optimizer() override;
   bool divides_optimizer() const override { return true; }
 
-  /// What memory_forecast() predicts, as it was at most so far: slices, state, and whole units. Not: gradients that wait in `.grad`.
+  /// The measured peak of what memory_forecast() predicts: slices, state, and whole units. Without gradients that wait in `.grad`.
   int64_t peak_bytes() const;
-  /// Bytes of whole units (weights of stage 3, gradients on their way in 2 and 3) now, and the most held so far.
+  /// Bytes of whole units (weights of stage 3, gradients in transit in 2 and 3): now, and the peak.
   int64_t unit_bytes() const;
   int64_t peak_unit_bytes() const;
-  /// Stage 3: gathers so far, and those among them that were not under way when their unit was needed.
+  /// Stage 3: gathers so far, and those that were not prefetched.
   int64_t num_gathers() const;
   int64_t num_unforeseen_gathers() const;
 

@@ -1,7 +1,7 @@
 // Gather on use.
 //
-// Each rank runs its own program and needs whole units when its operators read them. A gather is collective, so the ranks must agree, for
-// each gather, which unit it is. They do with one small header a rank and gather:
+// Each rank runs its own program and needs whole units when its operators read them. A gather is collective, so the ranks must agree on the
+// unit of each gather. They do so with a small header per rank and gather:
 //
 //     kind     the rank needs a unit now, or has finished its pass (it then serves the others)
 //     unit     which
@@ -16,15 +16,14 @@
 // 3. Right after each gather, gradient exchanges that all ranks are ready for are started. All ranks see the same headers, so they start
 //    gathers and exchanges in the same order, whatever each needs and when.
 //
-// A wrong promise costs one gather too many; a unit that only some ranks use costs the others the same. Neither can hang. A rank without
-// samples serves from the start. After a section in which ranks needed different things all forget what they learnt, so that all foresee
-// the same again.
+// A wrong promise costs a needless gather, and so does a unit that only some ranks use. Neither can hang. A rank without samples serves
+// from the start. After a section in which ranks needed different units all forget what they learnt, so that all predict alike again.
 //
-// A unit that the program writes to in place keeps it: this rank's part goes to its slice before the unit is dropped, or sent again. Ranks
+// Writes of the program to a unit are kept: this rank's part is copied to its slice before the unit is dropped or sent again. Ranks must
 // write alike; checksums of what each wrote are compared at the end of the next pass (zero_state.cpp).
 //
-// Which units stay: at most `live_bytes`, without those of the operator that is about to run; the unit whose next use is foreseen last goes
-// first (Belady's rule; least recently used while nothing is known). After backward the weights change and all go.
+// At most `live_bytes` of units stay, besides those of the operator that is about to run; the unit whose next use is predicted last is
+// dropped first (Belady's rule; least recently used without a prediction). After backward the weights change and all are dropped.
 //
 // Cost, p ranks, unit of n bytes: (p-1)/p n received a gather, and a header of 32 bytes; two gathers of each unit a step (forward and
 // backward) but for those that stay. Source: ZeRO stage 3, Rajbhandari et al. 2020, section 5.3, and FSDP, Zhao et al. 2023 (VLDB 16:12),
@@ -38,6 +37,7 @@
 #include <chrono>
 #include <limits>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/staged_exchange.h"
 #include "cohort/parallel/watch/weight_watch.h"
@@ -52,7 +52,7 @@ enum Field { kKind, kUnit, kPromise, kReady, kHeaderSize };
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
+  ~Stopwatch() { seconds_ += seconds_since(began_); }
 
  private:
   double& seconds_;
@@ -78,7 +78,7 @@ int64_t ZeroGather::live_bytes() const {
 void ZeroGather::use(const std::vector<int>& units) {
   in_use_ = units;
   for (const int unit : units) {
-    // Forward and backward (which runs without grad mode) use the same units in different orders.
+    // Forward and backward (without grad mode) use the same units in different orders.
     predictor_.note(2 * unit + (c10::GradMode::is_enabled() ? 1 : 0));
     bring(unit);
     states_[static_cast<size_t>(unit)].last_use = ++clock_;
@@ -98,7 +98,7 @@ void ZeroGather::bring(int unit) {
   wanted_ = -1;
 }
 
-/// The units that are expected to be used next, without repeats, the present one not included.
+/// The units expected next, without repetitions and without the present one.
 std::vector<int> ZeroGather::expected_units() const {
   std::vector<int> units;
   for (const int event : predictor_.ahead(2 * units_.size() + 8))
@@ -106,12 +106,12 @@ std::vector<int> ZeroGather::expected_units() const {
   return units;
 }
 
-/// What this rank would gather when `after` is there.
+/// The unit that this rank would gather after `after`.
 int ZeroGather::promise(int after) const {
   if (serving_ != kNeeds) return kAny;
   if (draining_) return kNone;
   if (wanted_ >= 0 && wanted_ != after) return wanted_;
-  // The next unit that is missing, if it fits beside what is used before it.
+  // The next missing unit, if it fits beside those used before it.
   int64_t kept = bytes_of(after);
   for (const int unit : in_use_)
     if (unit != after && is_live(unit)) kept += bytes_of(unit);
@@ -134,12 +134,12 @@ at::Tensor ZeroGather::header(int64_t kind, int unit) const {
   return values;
 }
 
-/// One exchange of headers. Starts the gather that it decides on; false when all ranks have finished the section `kind`.
+/// Exchanges headers and starts the gather that they decide on. False when all ranks have finished the section `kind`.
 bool ZeroGather::ask(int64_t kind, int unit) {
   at::Tensor headers = at::empty({group_.size(), kHeaderSize}, at::kLong);
   {
     const Stopwatch waiting(waited_seconds_);
-    group_.all_gather(headers, header(kind, unit), "the requests for weights");  // One name: ranks may ask for different units.
+    group_.all_gather(headers, header(kind, unit), "the requests for weights");  // One name, since ranks may request different units.
   }
   int64_t decided = -1, other_kind = kind;
   for (int rank = 0; rank < group_.size(); ++rank) {
@@ -173,7 +173,7 @@ void ZeroGather::begin_promised(int unit) {
 void ZeroGather::begin(int unit, at::Tensor headers, std::unique_ptr<Pending> headers_pending) {
   const GatheredUnit& gathered = units_[static_cast<size_t>(unit)];
   at::Tensor output = gathered.whole;
-  if (is_live(unit)) {  // Another rank's wish.
+  if (is_live(unit)) {  // Requested by another rank.
     if (states_[static_cast<size_t>(unit)].is_unkept) keep(unit);
     output = at::empty({gathered.whole.numel()}, gathered.slice.options());
   } else {
@@ -208,7 +208,7 @@ void ZeroGather::complete() {
 
 void ZeroGather::settle() {
   in_use_.clear();
-  draining_ = true;  // Promises nothing more: ends on all ranks with the same gather.
+  draining_ = true;  // Without promises all ranks end with the same gather.
   while (outstanding_.unit >= 0) complete();
   draining_ = false;
 }
@@ -228,12 +228,12 @@ void ZeroGather::mark_written(const std::vector<int>& units) {
   for (const int unit : units) states_[static_cast<size_t>(unit)].is_unkept = states_[static_cast<size_t>(unit)].was_written = true;
 }
 
-/// Takes this rank's slice from a unit that the program wrote to.
+/// Copies this rank's slice from a unit that the program wrote to.
 void ZeroGather::keep(int unit) {
   const GatheredUnit& gathered = units_[static_cast<size_t>(unit)];
   State& state = states_[static_cast<size_t>(unit)];
   const at::Tensor mine = gathered.whole.narrow(0, group_.rank() * gathered.slice.numel(), gathered.slice.numel());
-  if (held_ && !state.was_written) state.was_written = !mine.equal(gathered.slice);  // Through data_ptr(), say.
+  if (held_ && !state.was_written) state.was_written = !mine.equal(gathered.slice);  // For instance through data_ptr().
   gathered.slice.copy_(mine);
   state.checksum = checksum(gathered.whole);
   state.is_unkept = false;
@@ -268,7 +268,7 @@ void ZeroGather::hold_all() {
   if (held_) return;
   held_ = true;
   std::vector<std::unique_ptr<Pending>> pending;
-  // All units, also those that are live here: the ranks need not hold the same.
+  // Also units that are live here: the ranks need not hold the same.
   for (size_t unit = 0; unit < units_.size(); ++unit) {
     drop(static_cast<int>(unit));
     memory_.attach(units_[unit].whole);
@@ -293,7 +293,7 @@ void ZeroGather::drop(int unit) {
   state.live = false;
 }
 
-/// Drops units until `bytes` more fit, those first that are not expected or expected last.
+/// Drops units until `bytes` more fit, first those not expected or expected last.
 void ZeroGather::make_room(int64_t bytes) {
   const std::vector<int> expected = expected_units();
   const auto distance = [&](int unit) { return std::find(expected.begin(), expected.end(), unit) - expected.begin(); };

@@ -38,7 +38,7 @@ TEST_CASE("stage 3 holds slices and no more whole units than allowed, and is ahe
       zero.step({.learning_rate = 0.01});
       if (zero.unit_bytes() != 0) FAIL("whole units after step()");
     }
-    // Layers 8 ... 2 are foreseen in both directions; the first of a step is asked for.
+    // Layers 8 ... 2 are predicted in both directions; the first of a step is requested.
     if (zero.num_unforeseen_gathers() != unforeseen_before) FAIL("gathers in backward were not foreseen");
     if (zero.peak_unit_bytes() > 4 * unit) FAIL(concat("peak of ", zero.peak_unit_bytes(), " bytes of units of ", unit));
     const MemoryForecast forecast = zero.memory_forecast();

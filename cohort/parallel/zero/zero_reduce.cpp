@@ -1,10 +1,10 @@
 // Reduce-scatter of gradients, unit by unit.
 //
-// A unit leaves when the gradients of all its parameters are there and all units before it in the order have left: its gradients are copied
-// to their places in a flat buffer (zeros where there is none), which the ranks sum in rank order, each keeping its slice. Gradients that
-// wait stay in `.grad`, where autograd made them. At most kMaxInFlight buffers exist; a further unit waits for the oldest.
+// A unit is sent when the gradients of all its parameters are ready and all earlier units of the order have been sent: its gradients are
+// copied to a flat buffer (zeros where there is none), which the ranks sum in rank order, each keeping its slice. Waiting gradients stay in
+// `.grad`, where autograd created them. At most kMaxInFlight buffers exist; a further unit waits for the oldest.
 //
-// The order is the reverse of registration in the first pass, afterwards that in which rank 0's units became complete.
+// The order is the reverse of registration in the first pass, afterwards the order in which rank 0's units became complete.
 //
 // Cost, p ranks, unit of n bytes: one copy of n; (p-1)/p n sent and received (nothing on shared memory, which reads p slices of n/p); in
 // later passes of a step one addition of n/p. Source: Rajbhandari et al. 2020, "ZeRO" (SC20), sections 5.1 and 5.2.
@@ -42,7 +42,7 @@ ZeroReduce::ZeroReduce(Group group, const std::vector<NamedTensor>& parameters, 
     } else {
       unit.whole = without_memory(unit.plan.num_elements, options);
       unit.sum = at::zeros({unit.plan.slice_elements}, options);
-      memory_.attach(unit.whole);  // Aliases can be made only now.
+      memory_.attach(unit.whole);  // Aliases need memory.
     }
     for (size_t i = 0; i < unit.plan.parameters.size(); ++i) {
       const auto parameter = static_cast<size_t>(unit.plan.parameters[i]);
@@ -82,7 +82,7 @@ void ZeroReduce::start_up_to(int64_t count) {
   while (static_cast<int64_t>(next_) < count) start(static_cast<size_t>(order_[next_++]));
 }
 
-/// Copies the gradients to their places. What lies between places is zero, so that no sum meets old values.
+/// Copies the gradients into the buffer and zeroes its gaps.
 void ZeroReduce::pack(Unit& unit) {
   int64_t end = 0;
   const auto clear_gap = [&](int64_t next) {
@@ -177,7 +177,7 @@ std::vector<int> ZeroReduce::lift_stand_ins() {
       gradient = at::Tensor();
       continue;
     }
-    taken.push_back(static_cast<int>(i));  // Gone, or zero_grad(/*set_to_none=*/false) was there.
+    taken.push_back(static_cast<int>(i));  // Removed, or zeroed by zero_grad(/*set_to_none=*/false).
     if (gradient.defined() && is_of(gradient, stand_ins_[i])) gradient = at::Tensor();
     stand_ins_[i] = at::Tensor();
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Gradients summed over the ranks, each rank keeping the slices that it updates: the half of the work that ZeRO stages 1 to 3 share.
+// Reduce-scatter of gradients, shared by ZeRO stages 1 to 3.
 
 #include <ATen/core/Tensor.h>
 
@@ -16,49 +16,49 @@ namespace cohort {
 
 struct NamedTensor;
 
-/// One per model and rank; one thread. A pass is the exchange of every unit once, in an order that is the same on all ranks; each backward
-/// that exchanges is one.
+/// One per model and rank; one thread. A pass, one for each backward that exchanges, is the exchange of every unit once, in the same order
+/// on all ranks.
 class ZeroReduce {
  public:
-  /// Collective. `units`: the trained ones. keep_whole: stage 1, `.grad` stays whole and there is one pass a step. Else `.grad` is taken
-  /// away when it leaves and the passes of a step add up in the slices. `memory` must outlive it.
+  /// Collective. `units`: the trained ones. keep_whole: stage 1, where `.grad` stays whole and a step has one pass; else `.grad` is
+  /// released when it is sent, and the passes of a step accumulate in the slices. `memory` must outlive this.
   ZeroReduce(Group group, const std::vector<NamedTensor>& parameters, const std::vector<ZeroUnit>& units, UnitMemory& memory,
              bool keep_whole);
 
-  /// `.grad` of a parameter is ready. Error(kFailed), naming it, when it has left already.
+  /// `.grad` of a parameter is ready. Error(kFailed), naming it, when it has been sent already.
   void on_gradient(int parameter);
-  /// Units at the head of the order whose gradients are all ready, started ones included.
+  /// Units at the head of the order, started ones included, whose gradients are all ready.
   int64_t num_ready() const;
-  /// Starts the exchange of the first `count` units of the order, as far as it has not started.
+  /// Starts the exchanges of the first `count` units of the order that have not started.
   void start_up_to(int64_t count);
   int64_t num_units() const { return static_cast<int64_t>(units_.size()); }
-  /// Which parameters had a gradient in this pass; complete when all units have started. One number a parameter.
+  /// Per parameter whether it had a gradient in this pass; complete when all units have started.
   const std::vector<uint8_t>& used() const { return used_; }
-  /// Waits for everything that was started and ends the pass. Collective, after start_up_to(num_units()). Nothing is learnt from one that
-  /// is `dropped`: a rank did not come to its end.
+  /// Waits for all exchanges and ends the pass. Collective, after start_up_to(num_units()). The order is not learnt from a `dropped` pass,
+  /// which a rank did not complete.
   void finish_pass(bool dropped = false);
 
-  /// Stages 2 and 3: who looks at `.grad` of a parameter whose gradient has left, or drops it, must not take it for one that there never
-  /// was: from lay_stand_ins() to lift_stand_ins() gradient_stand_in() lies there, where `has_gradient`.
+  /// Stages 2 and 3: places gradient_stand_in() in `.grad` of sent gradients, where `has_gradient`, until lift_stand_ins(), so that the
+  /// program does not take them for missing.
   void lay_stand_ins(const std::vector<uint8_t>& has_gradient);
-  /// Returns the parameters whose stand-in the program has taken away (Module::zero_grad()).
+  /// Returns the parameters whose stand-in the program has removed (Module::zero_grad()).
   std::vector<int> lift_stand_ins();
 
-  /// This rank's slice of the summed gradient of a unit, valid after a pass.
+  /// This rank's slice of a unit's summed gradient, valid after a pass.
   const at::Tensor& slice(size_t unit) const { return units_[unit].sum; }
   /// Forgets all gradients.
   void clear();
-  /// Bytes of one pass, padding included.
+  /// Bytes of one pass, with padding.
   int64_t pass_bytes() const;
-  /// Bytes of gradients held from pass to pass.
+  /// Bytes of gradients held between passes.
   int64_t held_bytes() const;
 
  private:
   struct Unit {
     ZeroUnit plan;
     std::string name;
-    at::Tensor whole;                ///< What leaves; has memory in stage 1, else only while it travels.
-    std::vector<at::Tensor> places;  ///< Aliases of `whole`, one a parameter.
+    at::Tensor whole;                ///< Send buffer; has memory in stage 1, else only in transit.
+    std::vector<at::Tensor> places;  ///< Aliases of `whole`, one per parameter.
     at::Tensor sum;                  ///< The slice.
     bool has_sum = false;
     size_t num_missing = 0;
@@ -81,12 +81,12 @@ class ZeroReduce {
   const bool keep_whole_;
   std::vector<Unit> units_;
   std::vector<size_t> unit_of_;    ///< Parameter -> unit.
-  std::vector<int64_t> order_;     ///< Units as they are exchanged.
-  std::vector<int64_t> arrivals_;  ///< Units in the order in which their gradients became complete in the first pass.
+  std::vector<int64_t> order_;     ///< Units in the order of exchange.
+  std::vector<int64_t> arrivals_;  ///< Units in the order of completion in the first pass.
   bool order_learnt_ = false;
   std::vector<uint8_t> ready_, used_;
-  std::vector<at::Tensor> stand_ins_;  ///< One a parameter, made when first needed.
-  std::vector<uint8_t> stands_in_;     ///< Which of them lie in `.grad`.
+  std::vector<at::Tensor> stand_ins_;  ///< One per parameter, created on demand.
+  std::vector<uint8_t> stands_in_;     ///< Which of them are in `.grad`.
   size_t next_ = 0;
   std::deque<InFlight> in_flight_;
 };

@@ -79,7 +79,7 @@ TEST_CASE("the order is that of rank 0's first pass, and waits for gaps") {
       reduce.on_gradient(parameter);
       return reduce.num_ready();
     };
-    // At first the last comes first.
+    // In the first pass the last unit is sent first.
     const std::vector<int> first = group.rank() == 0 ? std::vector<int>{1, 0, 2} : std::vector<int>{2, 1, 0};
     std::vector<int64_t> ready;
     for (const int parameter : first) ready.push_back(arrive(parameter));

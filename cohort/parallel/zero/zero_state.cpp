@@ -1,4 +1,4 @@
-// Building the parts of ZeRO, and the exchange of a pass. The whole is described in zero_data_parallel.cpp.
+// Construction of ZeRO's components, and the exchange of a pass. The algorithm is in zero_data_parallel.cpp.
 #include "cohort/parallel/zero/zero_state.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/agreement.h"
 #include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/common/staged_exchange.h"
 #include "cohort/parallel/common/vector_loops.h"
-#include "cohort/parallel/watch/backward_watch.h"
 
 namespace cohort {
 namespace {
@@ -81,7 +81,7 @@ void ZeroDataParallel::State::plan() {
   live_bytes = options.stage < 3 ? 0 : options.live_bytes > 0 ? options.live_bytes : 2 * largest_unit_bytes;
 }
 
-/// What is not divided starts with rank 0's values, too.
+/// Parameters that are not divided and buffers start with rank 0's values too.
 void ZeroDataParallel::State::broadcast_rest() {
   if (group.size() == 1) return;
   std::vector<NamedTensor> rest = distinct_buffers(module);
@@ -103,7 +103,7 @@ void ZeroDataParallel::State::divide_optimizer() {
       const NamedTensor& parameter = all[static_cast<size_t>(piece.parameter)];
       segments.push_back({parameter.name, parameter.tensor.sizes().vec(), piece.begin,
                           alias_of(weights->slice(index), piece.slice_offset, {piece.count})});
-      places.push_back({reduced, piece.parameter, piece.slice_offset, piece.count});
+      segment_gradients.push_back({reduced, piece.parameter, piece.slice_offset, piece.count});
     }
   }
   optimizer = std::make_unique<ShardOptimizer>(options.rule, std::move(segments));
@@ -119,7 +119,7 @@ void ZeroDataParallel::State::start_gathering() {
                                                             .start_exchanges = [this](int64_t count) { reduce->start_up_to(count); },
                                                             .num_exchanges = reduce->num_units()});
   watch = std::make_unique<UseWatch>([this](const std::vector<int>& ids, const std::vector<int>& written_ids) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;  // Gathers belong to no graph; grad mode stays as the caller has it.
+    at::AutoDispatchBelowADInplaceOrView below_autograd;  // Gathers are not part of a graph; grad mode stays as it is.
     gather->use(ids);
     gather->mark_written(written_ids);
   });
@@ -141,11 +141,12 @@ void ZeroDataParallel::State::on_gradient(int parameter) {
          "; call abandon_step() in the catch block, so that all ranks drop the step");
   backward_watch.enter();
   reduce->on_gradient(parameter);
-  // In stage 3 exchanges start between gathers, in the same place on all ranks.
+  // In stage 3 exchanges start between gathers, at the same point on all ranks.
   if (!gather) reduce->start_up_to(reduce->num_ready());
 }
 
-/// Ends this rank's backward; after its last of the step, serves the others until theirs. A rank that `leaves` the step ends it for all.
+/// Ends this rank's backward; after its last of the step, serves the other ranks until they end theirs. A rank that `leaves` the step ends
+/// it for all.
 void ZeroDataParallel::State::close_pass(bool last, bool leaves) {
   const auto began = Clock::now();
   if (!step_begun) statistics.exposed_seconds = 0;
@@ -165,12 +166,12 @@ void ZeroDataParallel::State::close_pass(bool last, bool leaves) {
     buffers->average(buffer_share >= 0 ? buffer_share : 1.0 / group.size());
     step_closed = true;
   }
-  statistics.exposed_seconds += std::chrono::duration<double>(Clock::now() - began).count();
+  statistics.exposed_seconds += seconds_since(began);
   if (gather) waited_before = gather->waited_seconds();
 }
 
-/// Ends a pass: notes of all ranks, and the sums of gradients. Returns whether it was the last of the step. Where a rank has left the step
-/// it is, on all ranks, and throws on those that made it.
+/// Ends a pass by exchanging notes and completing the sums. Whether it was the last of the step. Where a rank has left the step it is, on
+/// all ranks, and throws on those that made it.
 bool ZeroDataParallel::State::exchange_notes(bool last, bool leaves) {
   enum Note { kLast, kLeft, kControls, kUsed = kControls + kNumControls };
   const int64_t size = kUsed + static_cast<int64_t>(all.size());
@@ -215,11 +216,11 @@ bool ZeroDataParallel::State::exchange_notes(bool last, bool leaves) {
   return all_last;
 }
 
-/// Of this rank's slices. From a device one number is read, however many parameters there are.
+/// Of this rank's slices. Reads one number from a device, however many parameters there are.
 double ZeroDataParallel::State::squared_norm_of_slices(const std::function<bool(const std::string&)>& counts) const {
   double sum = 0;
   std::vector<at::Tensor> norms;  // On the device.
-  for (const ZeroPlace& place : places) {
+  for (const SegmentGradient& place : segment_gradients) {
     if (!used[static_cast<size_t>(place.parameter)] || !counts(all[static_cast<size_t>(place.parameter)].name)) continue;
     const at::Tensor part = reduce->slice(place.reduced_unit).narrow(0, place.slice_offset, place.count);
     if (part.is_cpu()) sum += squared_norm(part.const_data_ptr(), place.count, part.scalar_type());
@@ -228,7 +229,7 @@ double ZeroDataParallel::State::squared_norm_of_slices(const std::function<bool(
   return norms.empty() ? sum : at::stack(norms).square().sum().item<double>();
 }
 
-/// Over the slices of all ranks, added in rank order.
+/// Over the slices of all ranks, summed in rank order.
 double ZeroDataParallel::State::squared_norm_of_all(const std::function<bool(const std::string&)>& counts) const {
   const double mine = squared_norm_of_slices(counts);
   at::Tensor norms = at::empty({group.size(), 1}, at::kDouble), norm = at::empty({1}, at::kDouble);
@@ -240,47 +241,48 @@ double ZeroDataParallel::State::squared_norm_of_all(const std::function<bool(con
   return total;
 }
 
-/// Pieces of weights: the own slices, and what is not divided (saved by rank 0, read by all).
-std::vector<FlatPiece> ZeroDataParallel::State::weight_pieces(bool saving) const {
-  std::vector<FlatPiece> pieces;
+/// Pieces of the optimizer and of weights: this rank's slices, and undivided ones (saved by rank 0, loaded by all).
+std::vector<FlatPiece> ZeroDataParallel::State::pieces(bool saving) {
+  const Quiet quiet;
+  notice_writes();
+  if (saving && gather) gather->keep_writes();
+  std::vector<FlatPiece> pieces = optimizer->state(saving);
   const auto name = [&](int parameter) { return "model/" + all[static_cast<size_t>(parameter)].name; };
   for (size_t index = 0; index < units.size(); ++index)
     for (const SlicePiece& piece : slice_pieces(units[index], all, group.rank()))
       pieces.push_back({name(piece.parameter), alias_of(weights->slice(index), piece.slice_offset, {piece.count}),
                         all[static_cast<size_t>(piece.parameter)].tensor.sizes().vec(), piece.begin});
-  for (size_t i = 0; i < all.size() && !(saving && group.rank() > 0); ++i) {
-    const at::Tensor& tensor = all[i].tensor;
-    if (!is_divided(tensor))
-      pieces.push_back({name(static_cast<int>(i)), alias_of(tensor.detach(), 0, {tensor.numel()}), tensor.sizes().vec(), 0});
-  }
+  for (const NamedTensor& parameter : all)
+    if (!is_divided(parameter.tensor) && !(saving && group.rank() > 0))
+      pieces.push_back(whole_piece("model/" + parameter.name, parameter.tensor));
   return pieces;
 }
 
-// What the program itself does to the weights and gradients of a ZeRO model: kept where it can be, said where not.
+// Writes of the program to weights and gradients of a ZeRO model are kept where possible and refused elsewhere.
 //
-// Stages 1 and 2: weights are whole, and slices and parameters are the same memory, so writes in place need no help. Stage 3: an operator
-// that writes to a gathered unit is seen (operator_watch.h), and this rank's part goes to its slice before the unit goes (zero_gather.cpp).
-// A parameter that was given other memory, as torch::load() does, gives its values to ours and is pointed back there.
+// Stages 1 and 2: weights are whole, and slices and parameters share memory, so in-place writes need no help. Stage 3: a write by an
+// operator to a gathered unit is noticed (operator_watch.h), and this rank's part is copied to its slice before the unit is dropped
+// (zero_gather.cpp). A parameter with other memory, as torch::load() assigns, gives its values to ours and is pointed back there.
 //
-// Each rank takes its own slice from what it wrote, so ranks must write alike. The notes that end a pass say which parameters and units a
-// rank wrote to; only where there are any, checksums of what it wrote are compared, before the step mixes the slices.
+// Each rank copies its slice from what it wrote, so ranks must write alike. The notes at the end of a pass list the parameters and units
+// that a rank wrote to; only where there are any, their checksums are compared, before the step mixes the slices.
 //
-// Cost: a few comparisons a parameter and call; n bytes read for the checksum of what was written.
+// Cost: a few comparisons per parameter and call; n bytes read for the checksums of what was written.
 
 void ZeroDataParallel::State::watch_weights() {
-  place_of.assign(all.size(), {});
+  location_of.assign(all.size(), {});
   for (size_t index = 0; index < units.size(); ++index)
-    for (const int parameter : units[index].parameters) place_of[static_cast<size_t>(parameter)].unit = static_cast<int>(index);
+    for (const int parameter : units[index].parameters) location_of[static_cast<size_t>(parameter)].unit = static_cast<int>(index);
   for (size_t index = 0; index < units.size(); ++index)
     for (const SlicePiece& piece : slice_pieces(units[index], all, group.rank()))
-      place_of[static_cast<size_t>(piece.parameter)].piece = piece;
+      location_of[static_cast<size_t>(piece.parameter)].piece = piece;
   for (const NamedTensor& parameter : all) weight_watch.add(parameter, is_divided(parameter.tensor));
   replaced.assign(all.size(), 0);
   written.assign(all.size(), 0);
   written_anywhere.assign(all.size(), 0);
 }
 
-/// Errors for what cannot be kept. Values in memory of the program's own go to ours.
+/// Throws for changes that cannot be kept. Copies values in memory of the program's own to ours.
 void ZeroDataParallel::State::notice_writes() {
   module_watch.check_trained("ZeroDataParallel");
   weight_watch.check();
@@ -294,7 +296,7 @@ void ZeroDataParallel::State::notice_writes() {
 
 void ZeroDataParallel::State::take_over(size_t parameter) {
   const at::Tensor values = weight_watch.restore(parameter);
-  const auto& [unit, piece] = place_of[parameter];
+  const auto& [unit, piece] = location_of[parameter];
   written[parameter] = 1;
   if (!gather || gather->is_live(unit)) weight_watch.place(parameter).copy_(values);
   if (!gather) return;
@@ -305,15 +307,15 @@ void ZeroDataParallel::State::take_over(size_t parameter) {
         .copy_(values.reshape({-1}).narrow(0, piece.begin, piece.count));
 }
 
-/// For the notes: in stage 3 what operators wrote counts for the first parameter of the unit.
+/// For the notes: in stage 3 writes of operators count for the unit's first parameter.
 bool ZeroDataParallel::State::was_written(size_t parameter) const {
   if (!gather) return written[parameter] != 0;
-  const int unit = place_of[parameter].unit;
+  const int unit = location_of[parameter].unit;
   return replaced[parameter] != 0 ||
          (units[static_cast<size_t>(unit)].parameters.front() == static_cast<int>(parameter) && gather->was_written(unit));
 }
 
-/// Collective. Where ranks wrote different values, or not all of them wrote: Error(kFailed), the same on all.
+/// Collective. Error(kFailed), the same on all ranks, where ranks wrote different values or not all of them wrote.
 void ZeroDataParallel::State::compare_writes() {
   std::vector<int64_t> mine(all.size(), 0);
   for (size_t i = 0; i < all.size(); ++i)
@@ -331,7 +333,7 @@ void ZeroDataParallel::State::compare_writes() {
   const auto* const found = checksums.const_data_ptr<int64_t>();
   for (size_t i = 0; i < mine.size(); ++i) {
     bool is_counted = i < all.size();
-    // After gather_weights() there are checksums of all units: those count that some rank wrote to.
+    // After gather_weights() all units have checksums; only those that some rank wrote to are compared.
     if (!is_counted) is_counted = written_anywhere[static_cast<size_t>(units[i - all.size()].parameters.front())] != 0;
     for (int rank = 1; rank < group.size() && is_counted; ++rank) {
       if (found[static_cast<size_t>(rank) * mine.size() + i] == found[i]) continue;
@@ -372,7 +374,7 @@ void ZeroDataParallel::State::notice_drops() {
   forget_gradients();
 }
 
-/// The gradients of the step are exchanged, and ranks might drop different ones.
+/// The step's gradients are exchanged, and ranks might drop different ones.
 void ZeroDataParallel::State::fail_dropped(int parameter) const {
   fail(ErrorCode::kFailed, "the program dropped the gradient of ", all[static_cast<size_t>(parameter)].name,
        " alone, or just before step(), when the ranks had exchanged it; call the module's zero_grad() in place of step(), or freeze the "
@@ -382,11 +384,11 @@ void ZeroDataParallel::State::fail_dropped(int parameter) const {
 void ZeroDataParallel::State::drop(int parameter) {
   used[static_cast<size_t>(parameter)] = 0;
   dropped[static_cast<size_t>(parameter)] = 1;
-  for (const ZeroPlace& place : places)
+  for (const SegmentGradient& place : segment_gradients)
     if (place.parameter == parameter) reduce->slice(place.reduced_unit).narrow(0, place.slice_offset, place.count).zero_();
 }
 
-/// A step is over, or given up: the next backward begins anew.
+/// The next backward begins a new step.
 void ZeroDataParallel::State::forget_gradients() {
   reduce->lift_stand_ins();
   reduce->clear();
@@ -395,10 +397,10 @@ void ZeroDataParallel::State::forget_gradients() {
   step_closed = step_begun = false;
 }
 
-/// Throws where finished backwards were never applied: an optimizer of the program's own had nothing to work on.
+/// Throws where finished backwards were never applied: the program's optimizer had nothing to work on.
 void ZeroDataParallel::State::check_was_applied() {
   if (!step_closed || step_was_called) return;
-  constexpr int kPatience = 3;  // A program may drop its first gradients, because they are not finite, say.
+  constexpr int kPatience = 3;  // A program may drop its first gradients, for instance infinite ones.
   bool was_written_since = false;
   for (size_t i = 0; i < all.size(); ++i) was_written_since |= all[i].tensor.requires_grad() && weight_watch.is_written(i);
   if (!was_written_since && num_dropped + 1 < kPatience) {
@@ -422,7 +424,7 @@ void ZeroDataParallel::load_weights() {
   const bool was_held = s.gather && s.gather->holds_all();
   if (s.gather && !was_held) {
     s.gather->finish(Section::kEvaluation);
-    // What was taken over already is in slices: rank 0's values alone are nowhere.
+    // Values that were already copied to slices exist nowhere as rank 0's only.
     std::fill(s.written_anywhere.begin(), s.written_anywhere.end(), 1);
     s.compare_writes();
     s.gather->hold_all();

@@ -1,5 +1,5 @@
 #pragma once
-// The inside of ZeroDataParallel: what zero_state.cpp builds and exchanges, and zero_data_parallel.cpp offers.
+// Internals of ZeroDataParallel, built and exchanged by zero_state.cpp.
 
 #include <torch/csrc/autograd/grad_mode.h>
 
@@ -18,30 +18,30 @@
 
 namespace cohort {
 
-/// For our own operators: no graph, and no gathering of what they touch.
+/// Scope of our own operators: no graph, and no gathering of what they access.
 struct Quiet {
   at::NoGradGuard no_grad;
   UnwatchedScope unwatched;
 };
 
-/// Where the gradient of an optimizer's segment lies.
-struct ZeroPlace {
+/// Location of the gradient of an optimizer's segment.
+struct SegmentGradient {
   size_t reduced_unit = 0;  ///< Index among the trained units.
   int parameter = 0;
   int64_t slice_offset = 0, count = 0;
 };
 
-/// Where a parameter lies.
-struct WeightPlace {
-  int unit = -1;     ///< -1: it is not divided.
-  SlicePiece piece;  ///< What this rank owns of it.
+/// Location of a parameter.
+struct WeightLocation {
+  int unit = -1;     ///< -1: not divided.
+  SlicePiece piece;  ///< This rank's part.
 };
 
 constexpr const char* kHowToStep =
     "under ZeRO no rank has all gradients: step({.clip_norm = 1}) of Parallel applies them, in place of the step() of a torch::optim "
     "optimizer and of clip_grad_norm_(); for other optimizers use layout dp";
 
-/// Members are in the order of construction: what is watched ends before what it uses.
+/// In the order of construction: what is watched ends before what it uses.
 struct ZeroDataParallel::State {
   const torch::nn::Module& module;
   Group group;
@@ -54,25 +54,25 @@ struct ZeroDataParallel::State {
   std::unique_ptr<ZeroWeights> weights;
   std::unique_ptr<ZeroReduce> reduce;
   std::unique_ptr<ShardOptimizer> optimizer;
-  std::vector<ZeroPlace> places;      ///< One a segment of the optimizer.
-  std::vector<WeightPlace> place_of;  ///< One a parameter.
+  std::vector<SegmentGradient> segment_gradients;  ///< One per segment of the optimizer.
+  std::vector<WeightLocation> location_of;         ///< One per parameter.
   std::unique_ptr<ZeroGather> gather;
   std::unique_ptr<UseWatch> watch;
   std::unique_ptr<BufferAverage> buffers;
 
   bool sync = true, holds_gradients = false, step_closed = false;
-  bool step_begun = false;       ///< Something was exchanged for it.
+  bool step_begun = false;       ///< Something was exchanged in this step.
   bool step_was_called = false;  ///< Ever.
-  int num_dropped = 0;           ///< Steps whose gradients zero_grad() took away, while that is so.
-  bool step_dropped = false;     ///< All ranks agreed to: abandon_step() has nothing left to do.
+  int num_dropped = 0;           ///< Steps dropped by zero_grad() before the first step().
+  bool step_dropped = false;     ///< By all ranks: abandon_step() has nothing left to do.
   BackwardWatch backward_watch;
   double buffer_share = -1, waited_before = 0;
   std::array<float, DataParallel::kNumControls> controls{}, control_sums{};
-  std::vector<uint8_t> used;     ///< By any rank in this step. One a parameter.
-  std::vector<uint8_t> dropped;  ///< By the program of this rank, since the last notes. One a parameter.
+  std::vector<uint8_t> used;     ///< Per parameter: by any rank in this step.
+  std::vector<uint8_t> dropped;  ///< Per parameter: by this rank's program since the last notes.
   WeightWatch weight_watch{"ZeroDataParallel"};
   ModuleWatch module_watch{module};
-  /// What the program did to parameters since forget_writes(). One a parameter.
+  /// Writes of the program since forget_writes(), per parameter.
   std::vector<int64_t> replaced;                   ///< Stage 3: checksums of the values in other memory, else 0.
   std::vector<uint8_t> written, written_anywhere;  ///< On this rank; on any, by the notes of the last pass.
   ExchangeStatistics statistics;
@@ -99,7 +99,7 @@ struct ZeroDataParallel::State {
   void forget_writes();
   double squared_norm_of_slices(const std::function<bool(const std::string&)>& counts) const;
   double squared_norm_of_all(const std::function<bool(const std::string&)>& counts) const;
-  std::vector<FlatPiece> weight_pieces(bool saving) const;
+  std::vector<FlatPiece> pieces(bool saving);
 };
 
 }  // namespace cohort

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/flat_piece.h"
@@ -14,8 +13,6 @@
 
 namespace cohort {
 namespace {
-
-// Which parameters are a unit.
 
 constexpr int64_t kLineBytes = 64;
 
@@ -31,7 +28,7 @@ class Planner {
   Planner(const std::vector<NamedTensor>& parameters, int64_t unit_bytes, int num_ranks)
       : parameters_(parameters), unit_bytes_(unit_bytes), num_ranks_(num_ranks) {}
 
-  /// The parameters [begin, end) are one module's.
+  /// Adds the parameters [begin, end) of one module.
   void add_module(int begin, int end) {
     std::map<Kind, std::vector<int>> by_kind;
     for (int i = begin; i < end; ++i) by_kind[kind_of(i)].push_back(i);
@@ -120,17 +117,15 @@ std::string unit_name(const ZeroUnit& unit, const std::vector<NamedTensor>& para
                 unit.parameters.size() > 1 ? " ... " + name(unit.parameters.back()) : "", ", ", unit.bytes(), " bytes)");
 }
 
-// Memory that is lent.
-
 namespace {
 
-/// Of that device's allocator, as any tensor's.
+/// From the device's allocator, like any tensor's memory.
 c10::DataPtr allocate(size_t bytes, c10::Device device) {
   const at::Tensor tensor = at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte).device(device));
   return tensor.storage().unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, device));
 }
 
-/// From now on LibTorch throws where an operator asks for the data.
+/// Makes LibTorch throw where an operator accesses the data.
 void guard(c10::StorageImpl& storage) {
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(
       "these elements are not in this process's memory now: they are a sharded parameter's (ZeRO stage 3), which is here only while an "
@@ -143,7 +138,7 @@ void guard(c10::StorageImpl& storage) {
 at::Tensor without_memory(int64_t num_elements, at::TensorOptions options) {
   at::Tensor tensor = at::empty({num_elements}, options.requires_grad(false));
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
-  storage.set_data_ptr_noswap(c10::DataPtr(nullptr, tensor.device()));  // The size stays, nominally.
+  storage.set_data_ptr_noswap(c10::DataPtr(nullptr, tensor.device()));  // The nominal size stays.
   guard(storage);
   return tensor;
 }
@@ -153,7 +148,7 @@ bool has_memory(const at::Tensor& tensor) {
 }
 
 UnitMemory::Block UnitMemory::take(size_t bytes, c10::Device device) {
-  // A block up to an eighth too large serves as well.
+  // A block up to an eighth too large fits as well.
   auto best = idle_.end();
   for (auto block = idle_.begin(); block != idle_.end(); ++block)
     if (block->data.device() == device && block->bytes >= bytes && block->bytes <= bytes + bytes / 8 &&
@@ -195,8 +190,6 @@ void UnitMemory::detach(const at::Tensor& tensor) {
   idle_.push_back(std::move(block));
 }
 
-// The weights in units.
-
 void check_divisible(const std::vector<NamedTensor>& parameters) {
   std::map<const char*, std::pair<const char*, const std::string*>> ranges;  // Begin -> end and name.
   for (const NamedTensor& parameter : parameters) {
@@ -232,7 +225,7 @@ ZeroWeights::ZeroWeights(Group group, const std::vector<NamedTensor>& parameters
   }
 }
 
-/// Copies the parameters of a unit into it (rank 0's, where they are broadcast) and makes them aliases of it.
+/// Copies the parameters of a unit into it (rank 0's where broadcast) and makes them aliases of it.
 void ZeroWeights::move_in(size_t index, const std::vector<NamedTensor>& parameters, UnitMemory& memory, const ZeroWeightsOptions& options) {
   const ZeroUnit& unit = units_[index];
   at::Tensor& whole = wholes_[index];

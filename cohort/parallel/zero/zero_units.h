@@ -1,5 +1,5 @@
 #pragma once
-// The flat units of ZeRO: how parameters are divided, memory that is lent to units, and the weights in them.
+// The flat units of ZeRO: the division of parameters, memory lent to units, and their weights.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
@@ -19,15 +19,15 @@ namespace cohort {
 
 struct NamedTensor;
 
-// How ZeRO divides parameters: flat units, each cut into one slice a rank. Pure arithmetic.
+// Division of parameters into flat units, each cut into one slice per rank. Pure arithmetic.
 
 /// Parameters that are exchanged together: of one type and device, either all trained or all frozen. Rank r owns elements [r x
 /// slice_elements, (r + 1) x slice_elements) of the unit.
 struct ZeroUnit {
   std::vector<int> parameters;   ///< Indices, in registration order.
-  std::vector<int64_t> offsets;  ///< Of their first elements; places begin at multiples of 64 bytes.
-  int64_t num_elements = 0;      ///< Of all places, padding included: slice_elements x ranks.
-  int64_t slice_elements = 0;    ///< A multiple of 64 bytes; at least one line, so that no exchange is empty.
+  std::vector<int64_t> offsets;  ///< Of their first elements, multiples of 64 bytes.
+  int64_t num_elements = 0;      ///< With padding: slice_elements x ranks.
+  int64_t slice_elements = 0;    ///< A multiple of 64 bytes, at least one, so that no exchange is empty.
   at::ScalarType type = at::kFloat;
   bool trained = true;
   c10::Device device = c10::Device(c10::DeviceType::CPU);
@@ -43,41 +43,40 @@ struct SlicePiece {
   int64_t begin = 0, count = 0, slice_offset = 0;
 };
 
-/// Units of parameters of one device, in registration order, of at most `unit_bytes` each: whole modules (what is left of the last dot in a
-/// name) as far as they fit, so that a layer's weight and bias are together; a module that is larger is cut between its parameters, a
-/// parameter is never cut.
+/// Units of parameters of one device, in registration order, of at most `unit_bytes` each: whole modules (names up to the last dot) as far
+/// as they fit, so that a layer's weight and bias are together. A larger module is cut between its parameters; parameters are never cut.
 std::vector<ZeroUnit> plan_units(const std::vector<NamedTensor>& parameters, int64_t unit_bytes, int num_ranks);
 
-/// What rank `rank` owns of a unit. Every element belongs to one rank; an empty parameter is one empty piece of rank 0.
+/// A rank's part of a unit. Every element belongs to one rank; an empty parameter is one empty piece of rank 0.
 std::vector<SlicePiece> slice_pieces(const ZeroUnit& unit, const std::vector<NamedTensor>& parameters, int rank);
 
 /// "unit 2 (conv1.weight ... conv1.bias, 1024 bytes)", for messages.
 std::string unit_name(const ZeroUnit& unit, const std::vector<NamedTensor>& parameters, size_t index);
 
-// Memory that is lent to tensors for a while: whole units of sharded weights and gradients exist only while they are needed.
+// Memory lent to tensors temporarily: whole units of sharded weights and gradients exist only while needed.
 
-/// A 1-d tensor of `num_elements` without memory: every use of its elements throws c10::Error until UnitMemory::attach(),
-/// and so does making views of it.
+/// A 1-d tensor of `num_elements` without memory: access to its elements, and creating views of it, throws c10::Error until
+/// UnitMemory::attach().
 at::Tensor without_memory(int64_t num_elements, at::TensorOptions options);
 
 /// Whether a tensor (or the tensor it is a view of) has memory now.
 bool has_memory(const at::Tensor& tensor);
 
-/// Lends blocks, of the device of the tensor that asks, and keeps returned ones for the next attach(), so that pages are not made anew for
-/// every layer of every step. One thread at a time. On a GPU a block may be lent again while kernels that were given it before still run:
-/// all uses are on one stream, or are ordered with it as c10d's are.
+/// Lends blocks on a tensor's device and keeps returned ones for reuse, so that pages are not created for every layer of every step. One
+/// thread at a time. On a GPU a block may be lent again while kernels of its last user still run: all uses are on one stream, or ordered
+/// with it as c10d's are.
 class UnitMemory {
  public:
-  /// Returned blocks are given back to the system when lent and kept blocks together would exceed `kept_bytes`.
+  /// Returned blocks are freed when lent and kept blocks together would exceed `kept_bytes`.
   explicit UnitMemory(int64_t kept_bytes) : kept_bytes_(kept_bytes) {}
 
-  /// Gives the tensor's storage memory, contents undefined. All views of it have it from now on.
+  /// Gives the storage of the tensor and its views uninitialized memory.
   void attach(const at::Tensor& tensor);
   /// Takes it back.
   void detach(const at::Tensor& tensor);
 
   int64_t lent_bytes() const { return lent_bytes_; }
-  /// The most that was held at one time, lent and kept.
+  /// The peak of lent and kept memory.
   int64_t peak_bytes() const { return peak_bytes_; }
 
  private:
@@ -112,7 +111,7 @@ class ZeroWeights {
   const std::string& name(size_t index) const { return names_[index]; }
   const at::Tensor& whole(size_t index) const { return wholes_[index]; }
   const at::Tensor& slice(size_t index) const { return slices_[index]; }
-  /// Starts to send this rank's slice to all and to receive theirs. Not for stage 3.
+  /// Starts the all-gather of a unit's slices. Not for stage 3.
   std::unique_ptr<Pending> start_gather(size_t index);
 
  private:
@@ -124,7 +123,7 @@ class ZeroWeights {
   std::vector<at::Tensor> wholes_, slices_;
 };
 
-/// Error(kBadInput), naming it, for a parameter that is not dense and contiguous, lies on another device than the first one or shares
+/// Error(kBadInput), naming it, for a parameter that is not dense and contiguous, lies on another device than the first one, or shares
 /// memory with another one.
 void check_divisible(const std::vector<NamedTensor>& parameters);
 

@@ -1,6 +1,6 @@
 // With the count of memory (comm/shm/memory_count.h), which also wraps LibTorch's allocator.
 
-#include "cohort/parallel/one_copy/shared_data_parallel_state.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel_state.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
@@ -45,7 +45,7 @@ at::Tensor in_backward(const at::Tensor& parameter, int64_t elements) {
   return std::move(Allocates::made);
 }
 
-TEST_CASE("what the node in front of a parameter makes, of its size and in backward(), has a block; nothing else of that size has") {
+TEST_CASE("what the node in front of a parameter allocates, of its size and in backward(), has a block; nothing else of that size has") {
   const ForkedRanks ranks(1, 20, [](ShmTransport& transport) -> std::string {
     const BackwardWatch watch{{}};
     const at::Tensor weight = parameter_of(2048), second = parameter_of(2048), strange = parameter_of(2048), small = parameter_of(25);
@@ -70,7 +70,7 @@ TEST_CASE("what the node in front of a parameter makes, of its size and in backw
   CHECK(ranks.report(0) == "done");
 }
 
-TEST_CASE("who keeps gradients: twice as many blocks as parameters and two, always room for a copy, and memory is given back") {
+TEST_CASE("kept gradients: twice as many blocks as parameters and two, always room for a copy, and memory is given back") {
   const ForkedRanks ranks(1, 20, [](ShmTransport& transport) -> std::string {
     const at::Tensor weight = parameter_of(2048), second = parameter_of(2048);
     GradientMemory memory(transport.arena(), {weight, second});

@@ -1,4 +1,4 @@
-#include "cohort/parallel/one_copy/shared_data_parallel_state.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel_state.h"
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/Allocator.h>
@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/node.h>
 
-#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 
@@ -16,7 +15,7 @@ namespace cohort {
 
 using torch::autograd::Node;
 
-/// Blocks of one rank's shared memory, by size. Any thread may give a block back.
+/// Blocks of a rank's shared memory by size. Blocks may be released by any thread.
 class GradientMemory::Pool {
  public:
   Pool(std::shared_ptr<ShmArena> arena, const std::vector<at::Tensor>& parameters) : arena_(std::move(arena)) {
@@ -31,10 +30,10 @@ class GradientMemory::Pool {
       if (block.has_memory) arena_->release_local(block.memory, block.memory_bytes);
   }
 
-  bool has_size(size_t bytes) const { return sizes_.contains(bytes); }  // The keys never change: no lock is needed to look.
+  bool has_size(size_t bytes) const { return sizes_.contains(bytes); }  // The keys never change, so no lock is needed.
 
-  /// Whether what `node` makes becomes the gradient of a parameter of that size: as it is, or seen through nodes with one edge, such as
-  /// that of a transposed weight.
+  /// Whether an output of `node` becomes the gradient of a parameter of that size, directly or through nodes with one edge, such as a
+  /// transpose.
   bool makes_gradient(const Node& node, size_t bytes) const {
     constexpr int kMostViews = 4;
     if (bytes_behind(node) == bytes) return true;
@@ -47,7 +46,7 @@ class GradientMemory::Pool {
   }
 
   enum class Limit { kNone, kTwice };
-  /// Null if the limit of blocks of that size in use is reached: the caller holds references to earlier gradients.
+  /// Null where the limit of blocks of that size is reached because the program holds earlier gradients.
   std::byte* take(size_t bytes, Limit limit) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Size& size = sizes_.at(bytes);
@@ -64,7 +63,7 @@ class GradientMemory::Pool {
       size.without_memory.pop_back();
       bytes_ += static_cast<int64_t>(bytes);
     } else {
-      // Blocks begin at different cache lines of a page, so that arrays that are read side by side do not fall on the same cache sets.
+      // Blocks begin at different cache lines of a page, so that arrays read side by side use different cache sets.
       const size_t shift = 64 * (blocks_.size() * 5 % 64);
       const Block block{arena_->allocate_local(bytes + shift), bytes + shift, bytes};
       data = block.memory + shift;
@@ -76,7 +75,7 @@ class GradientMemory::Pool {
     return data;
   }
 
-  /// Whether the block was one of these.
+  /// Whether the block was one of the pool's.
   bool give_back(std::byte* data) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = blocks_.find(data);
@@ -109,12 +108,12 @@ class GradientMemory::Pool {
     return arena_->offset_of(data, 1, &offset);
   }
 
-  bool closed = false;  ///< Its GradientMemory has ended; the registry drops it with its last block.
+  bool closed = false;  ///< The registry drops the pool with its last block.
 
  private:
-  static constexpr int64_t kSpare = 2;  ///< What a node makes of the size beside a parameter's gradient, and the one that it reads.
+  static constexpr int64_t kSpare = 2;  ///< A node's other output of that size, and the gradient that it reads.
 
-  /// Of the parameter that this node accumulates for; 0 where it is none of these.
+  /// Bytes of the parameter that this node accumulates for; 0: none of the pool's.
   size_t bytes_behind(const Node& node) const {
     if (node.num_outputs() != 0) return 0;
     const auto* const leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(&node);
@@ -145,7 +144,7 @@ using Pool = GradientMemory::Pool;
 
 thread_local std::vector<Pool*> pools_of_thread;
 
-/// All pools that have blocks out: a block is given back by its address.
+/// All pools with blocks in use: blocks are released by address.
 class Registry {
  public:
   void add(std::shared_ptr<Pool> pool) {
@@ -176,11 +175,11 @@ class Registry {
 };
 
 Registry& registry() {
-  static Registry* const one = new Registry;  // Never destroyed: tensors in static objects may end after it.
+  static Registry* const one = new Registry;  // Never destroyed: tensors in static objects may outlive it.
   return *one;
 }
 
-/// LibTorch's allocator, but for sizes that the thread's pool serves.
+/// LibTorch's allocator, except for sizes that the thread's pool serves.
 class SharingAllocator final : public c10::Allocator {
  public:
   explicit SharingAllocator(c10::Allocator& base) : base_(base), release_base_(base.raw_deleter()) {}
@@ -213,7 +212,7 @@ class SharingAllocator final : public c10::Allocator {
     static SharingAllocator* allocator = nullptr;
     return allocator;
   }
-  /// Also for raw blocks of the base allocator.
+  /// Also releases raw blocks of the base allocator.
   static void release(void* data) {
     if (data && !registry().give_back(data)) one()->release_base_(data);
   }

@@ -1,4 +1,4 @@
-#include "cohort/parallel/one_copy/shared_data_parallel.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel.h"
 #include "cohort/comm/group_internals.h"
 
 #include <doctest/doctest.h>
@@ -125,7 +125,7 @@ void check_case(const Case& c, int num_ranks) {
   });
 }
 
-TEST_CASE("one copy of the weights trains as one process that takes the ranks' rows in turn: bitwise without clipping") {
+TEST_CASE("shared weights train as one process that takes the ranks' rows in turn: bitwise without clipping") {
   for (const int num_ranks : {2, 3, 4})
     for (const UpdateRule::Kind kind : {UpdateRule::Kind::kSgd, UpdateRule::Kind::kMomentum, UpdateRule::Kind::kAdamW})
       check_case({.kind = kind, .uneven = num_ranks != 3}, num_ranks);

@@ -1,10 +1,11 @@
-// Data parallelism with one copy of weights and optimizer state on a host.
+// Data parallelism with shared weights and optimizer state on a host.
 //
-// The parameters lie in rank 0's shared memory and are everybody's; all trained elements, one parameter after the other, are divided into p
-// consecutive shares, one a rank. Steps, p ranks, n elements, after backward() has left gradients in shared memory (gradient_memory.cpp):
+// The parameters lie in rank 0's shared memory and are shared by all ranks; all trained elements, one parameter after the other, are
+// divided into p consecutive slices, one per rank. Steps, p ranks, n elements, after backward() has left gradients in shared memory
+// (gradient_memory.cpp):
 //   1. finish_backward(): rank r writes where its gradients lie (and its control numbers) to its table, publishes "arrived" and waits
-//      until all have. Where one says there that it left the step, all wait until all have read that, and drop the step.
-//   2. step(): in one pass over its share rank r adds the gradients of all ranks, in rank order, and applies the optimizer to its share of
+//      until all have. Where a rank has abandoned the step, all wait until all have read that, and drop the step.
+//   2. step(): in one pass over its slice rank r adds the gradients of all ranks, in rank order, and applies the optimizer to its slice of
 //      the weights in place; publishes "finished" and waits until all have.
 // Clipping and checks for infinities need the sum before the update: then step 2 is two passes, the sum is kept in the rank's own gradient,
 // and the partial norms are exchanged between them.
@@ -14,11 +15,10 @@
 // a whole optimizer in each rank it is 2 p n + p (3 + 2 s) n.
 // Memory of the host: n weights, s n state, p n gradients.
 //
-// Source: ZeRO stage 1 (Rajbhandari et al. 2020, section 5.1) where "gather" is a page table; the idea of a server that owns a share of the
+// Source: ZeRO stage 1 (Rajbhandari et al. 2020, section 5.1) where "gather" is a page table; the idea of a server that owns a slice of the
 // weights in shared memory is that of Hogwild's lock-free predecessors and BytePS' CPU servers. Sums in rank order are ours.
-#include "cohort/parallel/one_copy/shared_data_parallel.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel.h"
 
-#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@
 #include "cohort/parallel/common/agreement.h"
 #include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/common/vector_loops.h"
-#include "cohort/parallel/one_copy/shared_data_parallel_state.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel_state.h"
 #include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/plan/cost/memory.h"
 
@@ -44,7 +44,7 @@ constexpr uint64_t kNoGradient = ~uint64_t{0};
 
 }  // namespace
 
-/// Says where each gradient lies; what does not lie in shared memory is copied there.
+/// Writes the offset of each gradient; copies those outside shared memory.
 void SharedDataParallel::State::write_table() {
   uint64_t* const places = table(group.rank());
   held_gradients.clear();
@@ -65,22 +65,22 @@ void SharedDataParallel::State::write_table() {
   }
 }
 
-/// Not where somebody keeps it, or another tensor that looks at the same memory: a sum may take the gradient's place.
+/// Not where the program keeps it or a view of it: a sum may overwrite the gradient.
 bool SharedDataParallel::State::may_be_read_in_place(const at::Tensor& gradient) const {
-  constexpr size_t kOwnUses = 2;  // That in `.grad`, and this one.
+  constexpr size_t kOwnUses = 2;  // In `.grad` and here.
   size_t offset;
   return gradient.is_contiguous() && gradient.use_count() <= kOwnUses && gradient.storage().use_count() == 1 &&
          arena->offset_of(gradient.data_ptr(), gradient.nbytes(), &offset);
 }
 
-/// Of any rank, by the tables; between arrive() and the end of the step.
+/// Whether any rank has gradients. Between arrive() and the end of the step.
 bool SharedDataParallel::State::has_gradients() const {
   for (int rank = 0; rank < group.size(); ++rank)
     if (std::any_of(table(rank), table(rank) + trained.size(), [](uint64_t place) { return place != kNoGradient; })) return true;
   return false;
 }
 
-/// Recorded as the operation that it stands for, so that a failure is told like that of any exchange.
+/// Recorded as the operation that it replaces, so that failures are reported like those of any exchange.
 void SharedDataParallel::State::wait_all(ShmCounter SharedRankPage::* counter, Op op, int64_t count, const char* what) {
   const at::ScalarType type = trained.empty() ? at::kFloat : trained.front().tensor.scalar_type();
   GroupInternals::run_by_hand(group, op, static_cast<size_t>(count), type, what, [&] {
@@ -88,7 +88,7 @@ void SharedDataParallel::State::wait_all(ShmCounter SharedRankPage::* counter, O
   });
 }
 
-/// All ranks' gradients are where their tables say, or some rank has left the step.
+/// Waits until all tables are written, or drops the step where a rank abandons it.
 void SharedDataParallel::State::meet(bool leaves) {
   SharedRankPage& mine = page(group.rank());
   mine.left = leaves;
@@ -128,37 +128,37 @@ void SharedDataParallel::State::arrive() {
   statistics.exposed_seconds = seconds_since(began);
 }
 
-/// The gradients of a share on the ranks that have one, in rank order.
-std::vector<std::byte*> SharedDataParallel::State::addends(const OwnShare& share) const {
+/// The gradients of a slice on the ranks that have one, in rank order.
+std::vector<std::byte*> SharedDataParallel::State::addends(const OwnSlice& slice) const {
   std::vector<std::byte*> arrays;
-  const size_t skip = static_cast<size_t>(share.begin) * trained[share.parameter].tensor.element_size();
+  const size_t skip = static_cast<size_t>(slice.begin) * trained[slice.parameter].tensor.element_size();
   for (int rank = 0; rank < group.size(); ++rank)
-    if (const uint64_t place = table(rank)[share.parameter]; place != kNoGradient) arrays.push_back(arena->region(rank) + place + skip);
+    if (const uint64_t place = table(rank)[slice.parameter]; place != kNoGradient) arrays.push_back(arena->region(rank) + place + skip);
   return arrays;
 }
 
-/// One pass. A parameter that no rank used, and its state, stay as they are.
+/// In one pass. Parameters without a gradient, and their state, stay unchanged.
 void SharedDataParallel::State::add_and_update(double learning_rate, double factor) {
-  for (size_t i = 0; i < shares.size(); ++i) {
-    const std::vector<std::byte*> arrays = addends(shares[i]);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const std::vector<std::byte*> arrays = addends(slices[i]);
     if (arrays.empty()) continue;
     optimizer->begin_update(i);
     optimizer->update_by_sum(i, arrays, learning_rate, factor);
   }
 }
 
-/// First of two passes: the sum replaces the first addend, of which nobody else reads this share. Returns its squared norm.
+/// First of two passes: the sum overwrites the first addend, of which no other rank reads this slice. Returns its squared norm.
 double SharedDataParallel::State::add_and_measure(const std::function<bool(const std::string&)>& counts) {
   double norm_squared = 0;
-  sums.assign(shares.size(), nullptr);
-  for (size_t i = 0; i < shares.size(); ++i) {
-    const std::vector<std::byte*> arrays = addends(shares[i]);
+  sums.assign(slices.size(), nullptr);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const std::vector<std::byte*> arrays = addends(slices[i]);
     if (arrays.empty()) continue;
     sums[i] = arrays.front();
-    const at::ScalarType type = trained[shares[i].parameter].tensor.scalar_type();
+    const at::ScalarType type = trained[slices[i].parameter].tensor.scalar_type();
     const size_t element_bytes = c10::elementSize(type);
-    const bool is_counted = counts(trained[shares[i].parameter].name);
-    for_each_tile_sum(arrays, shares[i].count, type, [&](int64_t offset, int64_t count, const void* sum) {
+    const bool is_counted = counts(trained[slices[i].parameter].name);
+    for_each_tile_sum(arrays, slices[i].count, type, [&](int64_t offset, int64_t count, const void* sum) {
       std::memcpy(sums[i] + static_cast<size_t>(offset) * element_bytes, sum, static_cast<size_t>(count) * element_bytes);
       if (is_counted) norm_squared += squared_norm(sum, count, type);
     });
@@ -166,7 +166,7 @@ double SharedDataParallel::State::add_and_measure(const std::function<bool(const
   return norm_squared;
 }
 
-/// The same norm, and the same decision, on every rank.
+/// Computes the same norm and decision on every rank.
 StepOutcome SharedDataParallel::State::agree(double norm_squared, const StepOptions& options, double* factor) {
   SharedRankPage& mine = page(group.rank());
   mine.norm_squared = norm_squared;
@@ -198,7 +198,7 @@ void SharedDataParallel::zero_grad() {
   state_->forget_gradients();
 }
 
-void SharedDataParallel::set_sync(bool) {}  // Gradients add up in `.grad` until finish_backward().
+void SharedDataParallel::set_sync(bool) {}  // Gradients accumulate in `.grad` until finish_backward().
 void SharedDataParallel::set_buffer_share(double share) { state_->buffer_share = share; }
 void SharedDataParallel::set_control(int slot, float value) { state_->controls.at(static_cast<size_t>(slot)) = value; }
 float SharedDataParallel::control_sum(int slot) const { return state_->control_sums.at(static_cast<size_t>(slot)); }
@@ -229,10 +229,10 @@ StepOutcome SharedDataParallel::step(const StepOptions& options) {
   double factor = gradient_factor();
   if (options.clip_norm > 0 || options.check_finite) {
     outcome = s.agree(s.add_and_measure([this](const std::string& name) { return counts(name); }), options, &factor);
-    for (size_t i = 0; i < s.shares.size() && !outcome.skipped; ++i) {
+    for (size_t i = 0; i < s.slices.size() && !outcome.skipped; ++i) {
       if (!s.sums[i]) continue;
       s.optimizer->begin_update(i);
-      s.optimizer->update(i, 0, s.shares[i].count, s.sums[i], options.learning_rate, factor);
+      s.optimizer->update(i, 0, s.slices[i].count, s.sums[i], options.learning_rate, factor);
     }
   } else {
     s.add_and_update(options.learning_rate, factor);
@@ -253,7 +253,7 @@ MemoryForecast SharedDataParallel::memory_forecast() const {
   const int64_t trained = total_bytes(state_->trained), frozen = total_bytes(state_->all) - trained;
   const int ranks = state_->group.size();
   const StateBytes state = strategy_memory({.one_copy = true, .num_ranks = ranks, .trained_bytes = trained, .frozen_bytes = frozen});
-  // The one copy lies with rank 0.
+  // Rank 0 holds the shared weights.
   return {state_->group.rank() == 0 ? trained + frozen : 0, state.gradients, state_->optimizer->state_bytes()};
 }
 
@@ -267,9 +267,7 @@ std::vector<FlatPiece> SharedDataParallel::saved_pieces() {
   }
   if (state_->group.rank() == 0)
     for (const NamedTensor& parameter : state_->all)
-      if (!parameter.tensor.requires_grad())
-        pieces.push_back({"model/" + parameter.name, alias_of(parameter.tensor.detach(), 0, {parameter.tensor.numel()}),
-                          parameter.tensor.sizes().vec(), 0});
+      if (!parameter.tensor.requires_grad()) pieces.push_back(whole_piece("model/" + parameter.name, parameter.tensor));
   return pieces;
 }
 

@@ -1,3 +1,59 @@
+// Zero-bubble schedules of a chain: the backward is split into input parts (I) and weight parts (W), and W fills the gaps. Two tables:
+// ZB-H1 with one stage a rank and ZB-V with two. p ranks, m micro-batches.
+//
+// Where costs are given, list schedules with the same stash and the table's order with other places for W are tried as well
+// (generators.h), and the fastest is taken.
+#include <algorithm>
+
+#include "cohort/schedule/generators.h"
+
+namespace cohort {
+
+// ZB-H1: 1F1B whose backward is split in the gradients of the inputs (I), which the rank before waits for, and of the weights (W), for
+// which no rank waits and which fill the gaps (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241, section 2.3).
+//
+//   order     rank i runs stage i: p-1-i forwards, then F, I, W in turn, W being i micro-batches behind I; what is left of W at the end
+//   bubble    with equal times of F, I, W: (p - 1) / (3 m + p - 1), a third of the idle time of 1F1B. In general the idle time of a rank
+//             is (p - 1) (F + I - W) where W is not longer than that
+//   stash     min(m, p) micro-batches at most (inputs and gradients of outputs are kept until W is done): the peak of 1F1B's rank 0, now on
+//             all ranks, because rank i is i weight parts late
+//   messages  2 m (p - 1)
+
+namespace {
+
+Schedule faster_h1(const Schedule& schedule, const StageCosts& costs) {
+  const int p = schedule.num_ranks();
+  ListRules rules = {.split_backward = true};
+  rules.reserve.assign(p, 0);
+  // Weight parts are always ready and one stage a rank takes its micro-batches in order, so any limit leaves a way on.
+  rules.rank_limit.assign(p, p);
+  for (int rank = 0; rank < p; ++rank) rules.ranks_of_stage.push_back({rank}), rules.stage_limit.push_back(p - rank);
+  ListRules eager = rules;
+  eager.stage_limit.assign(p, p);
+  ListRules same_order = rules;
+  same_order.order = &schedule;
+  return fastest_schedule(schedule, {rules, eager, same_order}, costs);
+}
+
+}  // namespace
+
+Schedule make_zero_bubble_h1(const PipelineShape& shape) {
+  const int p = shape.num_ranks, m = shape.num_micro_batches;
+  Schedule schedule = empty_schedule(shape, p);
+  for (int rank = 0; rank < p; ++rank) {
+    std::vector<Action>& actions = schedule.actions[rank];
+    int next = 0, weight = 0;
+    while (next < std::min(m, p - 1 - rank)) actions.push_back(forward(rank, next++));
+    for (int k = 0; k < m; ++k) {
+      if (next < m) actions.push_back(forward(rank, next++));
+      actions.push_back(backward_input(rank, k));
+      if (k >= rank) actions.push_back(backward_weight(rank, weight++));
+    }
+    while (weight < m) actions.push_back(backward_weight(rank, weight++));
+  }
+  return shape.costs ? faster_h1(schedule, *shape.costs) : schedule;
+}
+
 // ZB-V: two stages a rank on a V: stage s runs on rank s on the way down and stage 2p-1-s on it on the way back, so that the last stage is
 // on rank 0 beside the first and backwards begin there early (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241,
 // section 6; "Pipeline Parallelism with Controllable Memory", NeurIPS 2024, arXiv 2405.15362).
@@ -11,17 +67,12 @@
 //   stash     2p stages at most, which is p shares of a rank: 1F1B's peak on rank 0, here on all ranks
 //   messages  2 m (2p - 2): the two stages at the foot of the V are on one rank
 //
-// With m < 2p - 1 that is the order for 2p - 1 without the micro-batches that do not exist, which leaves gaps. There, and where costs are
-// given, list schedules with the same stash and this order with other places for W are tried as well
-// (generators.h) and the fastest is taken.
-#include <algorithm>
+// With m < 2p - 1 that is the order for 2p - 1 without the micro-batches that do not exist, which leaves gaps; then, too, the fastest of
+// several orders is taken.
 
-#include "cohort/schedule/generators.h"
-
-namespace cohort {
 namespace {
 
-/// One rank's order, written part by part. Micro-batches from `num_micro_batches` on count but are not written.
+/// Writes one rank's order part by part. Micro-batches beyond `num_micro_batches` are counted but not written.
 class Writer {
  public:
   Writer(std::vector<Action>& actions, int rank, int num_ranks, int num_micro_batches)
@@ -77,13 +128,13 @@ void write_rank(Writer& writer, int rank, int p, int num_counted) {
     while (writer.owes_weight(part)) writer.weight(part);
 }
 
-Schedule faster(const Schedule& schedule, const StageCosts& costs) {
+Schedule faster_v(const Schedule& schedule, const StageCosts& costs) {
   const int p = schedule.num_ranks(), num_stages = schedule.num_stages;
   ListRules rules = {.split_backward = true};
   rules.rank_limit.assign(p, 2 * p);
   rules.stage_limit.assign(num_stages, schedule.num_micro_batches);
-  // One place is left for stages on the way back. So the oldest micro-batch always gets on: none after it is under way on the way back, and
-  // on the way down there is a place as soon as the weight parts, always ready, are done. That is so on a chain; where a stage on the way
+  // One place is left for stages on the way back. So the oldest micro-batch always advances: no later one is in flight on the way back, and
+  // on the way down there is a place as soon as the weight parts, always ready, are done. That holds on a chain; where a stage on the way
   // back does not wait for one on the way down, it may take all places, and this rule drops out.
   rules.reserve.assign(num_stages, 0);
   for (int stage = 0; stage < num_stages; ++stage) {
@@ -106,8 +157,8 @@ Schedule make_zero_bubble_v(const PipelineShape& shape) {
     Writer writer(schedule.actions[rank], rank, p, m);
     write_rank(writer, rank, p, std::max(m, 2 * p - 1));
   }
-  if (shape.costs) return faster(schedule, *shape.costs);
-  return m < 2 * p - 1 ? faster(schedule, equal_costs(2 * p)) : schedule;
+  if (shape.costs) return faster_v(schedule, *shape.costs);
+  return m < 2 * p - 1 ? faster_v(schedule, equal_costs(2 * p)) : schedule;
 }
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
-// One copy of weights and optimizer state in shared memory: where things lie. The whole is described in shared_data_parallel.cpp.
-#include "cohort/parallel/one_copy/shared_data_parallel_state.h"
+// The layout of weights and optimizer state in shared memory. The algorithm is in shared_data_parallel.cpp.
+#include "cohort/parallel/shared_weights/shared_data_parallel_state.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -18,13 +18,12 @@ namespace cohort {
 
 SharedDataParallel::State::State(torch::nn::Module& module_, Group group_, const SharedDataParallelOptions& options)
     : module(module_), group(std::move(group_)), arena(GroupInternals::arena(group)) {
-  if (!arena)
-    fail(ErrorCode::kBadInput, "one copy of the weights needs ranks that share memory; these exchange over ", group.backend_name());
+  if (!arena) fail(ErrorCode::kBadInput, "shared weights need ranks that share memory; these exchange over ", group.backend_name());
   at::NoGradGuard no_grad;
   all = distinct_parameters(module);
   check_same_model(group, all);
   check_forward_writes(module, group.size());
-  for (const NamedTensor& parameter : all)  // The frozen ones move to shared memory too.
+  for (const NamedTensor& parameter : all)  // Frozen ones move to shared memory too.
     if (!parameter.tensor.is_contiguous())
       fail(ErrorCode::kBadInput, "parameter ", parameter.name, " is not contiguous; make it contiguous before it is trained in parallel");
   trained = trained_parameters(all);
@@ -75,7 +74,7 @@ void SharedDataParallel::State::share_weights() {
   group.barrier();
 }
 
-/// Cuts the trained elements into as many equal shares as there are ranks, at cache lines.
+/// Cuts the trained elements into equal slices, one per rank, at cache lines.
 void SharedDataParallel::State::divide(const UpdateRule& rule) {
   constexpr int64_t kAlign = 16;
   int64_t total = 0;
@@ -87,14 +86,14 @@ void SharedDataParallel::State::divide(const UpdateRule& rule) {
   int64_t start = 0;
   for (size_t i = 0; i < trained.size(); ++i) {
     const at::Tensor& tensor = trained[i].tensor;
-    // Relative to the parameter's start, which is a cache line, so that no line is written by two ranks.
+    // Relative to the parameter's start, which is aligned, so that no two ranks write to one line.
     const auto cut = [&](int64_t at) {
       return at >= start + tensor.numel() ? tensor.numel() : std::max<int64_t>(0, at - start) / kAlign * kAlign;
     };
     const int64_t begin = cut(from), end = cut(to);
-    const bool empty_one = tensor.numel() == 0 && group.rank() == 0;  // Saved by somebody, too.
+    const bool empty_one = tensor.numel() == 0 && group.rank() == 0;  // Must be saved by one rank.
     if (end > begin || empty_one) {
-      shares.push_back({i, begin, end - begin});
+      slices.push_back({i, begin, end - begin});
       segments.push_back({trained[i].name, tensor.sizes().vec(), begin, alias_of(tensor.detach(), begin, {end - begin})});
     }
     start += tensor.numel();
@@ -122,16 +121,17 @@ void SharedDataParallel::State::place_small_gradients() {
   }
   statistics.num_buckets = 1;
   for (const NamedTensor& parameter : trained) statistics.bytes += static_cast<int64_t>(parameter.tensor.nbytes());
-  group.barrier();  // Nobody reads a page before it is made.
+  group.barrier();  // Pages must exist before they are read.
 }
 
-// What the program itself does to weights that all ranks of a host share.
+// Writes to shared weights by the program itself.
 //
-// In place: the memory is everybody's, so p ranks that each multiply a weight by two multiply it by two to the p. Version counters tell,
-// and only rank 0 may, between two steps and before load_weights() of all. They do not count what is written through data(): for that some
-// elements of each parameter are compared with what the last step left.
-// Other memory, as torch::load() gives each rank: forward then reads a rank's own values. When all ranks have come to the end of backward,
-// so that nobody reads, each copies its share to the shared memory, and parameters point there again; step() ends before anybody reads.
+// In place: p ranks that each multiply a weight by two would multiply it by two to the p. Version counters reveal that; only rank 0 may
+// write, between two steps and before load_weights() on all ranks. Writes through data() are not counted, so some elements of each
+// parameter are compared with the values after the last step.
+//
+// Other memory, as torch::load() assigns: forward then reads a rank's own values. When all ranks have finished backward, each copies its
+// slice to the shared memory, and parameters point there again before anybody reads.
 
 namespace {
 
@@ -151,7 +151,7 @@ void SharedDataParallel::State::check_weights() const {
          " in place", kHowToWrite);
 }
 
-/// The bits of up to kNumSamples elements of each parameter, one parameter after the other.
+/// The bits of up to kNumSamples elements of each parameter, concatenated.
 std::vector<char> SharedDataParallel::State::sample_weights() const {
   std::vector<char> samples;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -166,7 +166,7 @@ std::vector<char> SharedDataParallel::State::sample_weights() const {
   return samples;
 }
 
-/// After a step: nothing but the next one changes them.
+/// Weights change only in steps.
 void SharedDataParallel::State::remember_weights() { samples = sample_weights(); }
 
 void SharedDataParallel::State::check_samples() const {
@@ -192,22 +192,22 @@ uint64_t SharedDataParallel::State::replaced_parameters() const {
   return sum;
 }
 
-/// This rank's part of them: its shares, and on rank 0 what is frozen.
+/// Copies this rank's slices of them and, on rank 0, frozen ones.
 void SharedDataParallel::State::copy_replaced() {
   if (!weight_watch.any_replaced()) return;
   const at::NoGradGuard no_grad;
-  std::vector<const OwnShare*> share_of(trained.size(), nullptr);
-  for (const OwnShare& share : shares) share_of[share.parameter] = &share;
+  std::vector<const OwnSlice*> slice_of(trained.size(), nullptr);
+  for (const OwnSlice& slice : slices) slice_of[slice.parameter] = &slice;
   for (size_t i = 0, next_trained = 0; i < all.size(); ++i) {
     const at::Tensor values = all[i].tensor.detach().reshape({-1}), place = weight_watch.place(i).view({-1});
-    const OwnShare* const share = all[i].tensor.requires_grad() ? share_of[next_trained++] : nullptr;
+    const OwnSlice* const slice = all[i].tensor.requires_grad() ? slice_of[next_trained++] : nullptr;
     if (!weight_watch.is_replaced(i)) continue;
-    if (share) place.narrow(0, share->begin, share->count).copy_(values.narrow(0, share->begin, share->count));
+    if (slice) place.narrow(0, slice->begin, slice->count).copy_(values.narrow(0, slice->begin, slice->count));
     else if (!all[i].tensor.requires_grad() && group.rank() == 0) place.copy_(values);
   }
 }
 
-/// After all have arrived: nobody reads weights until the step has ended.
+/// After all ranks have arrived: none reads weights until the step has ended.
 void SharedDataParallel::State::take_over() {
   for (int rank = 0; rank < group.size(); ++rank)
     if (page(rank).replaced != page(0).replaced)
@@ -217,11 +217,11 @@ void SharedDataParallel::State::take_over() {
   copy_replaced();
   for (size_t i = 0; i < all.size(); ++i)
     if (weight_watch.is_replaced(i)) weight_watch.restore(i);
-  group.barrier();  // Not every program calls step() now.
+  group.barrier();  // Programs may not call step() next.
   remember_weights();
 }
 
-/// At the first gradient of a backward(). An optimizer of LibTorch's writes through data(), which is not seen; its zero_grad() is.
+/// At the first gradient of a backward(). LibTorch's optimizers write through data(), which is not seen, but their zero_grad() is.
 void SharedDataParallel::State::begin_backward(const at::Tensor& first) {
   check_weights();
   const bool is_fresh = std::none_of(trained.begin(), trained.end(), [&first](const NamedTensor& parameter) {
@@ -231,9 +231,9 @@ void SharedDataParallel::State::begin_backward(const at::Tensor& first) {
   has_begun = true;
 }
 
-/// Gradients went away without a step().
+/// Gradients were dropped without a step().
 void SharedDataParallel::State::note_dropped() {
-  constexpr int kPatience = 3;  // A program may drop its first gradients, because they are not finite, say.
+  constexpr int kPatience = 3;  // A program may drop its first gradients, for instance infinite ones.
   if (!step_was_called && ++num_dropped >= kPatience)
     fail(ErrorCode::kFailed, "the gradients of ", num_dropped, " backward passes were dropped and step() was never called", kHowToWrite);
 }
@@ -243,7 +243,7 @@ void SharedDataParallel::skip_step() {
   state_->forget_gradients();
 }
 
-/// A step is over, or given up: the next backward begins anew.
+/// The next backward begins a new step.
 void SharedDataParallel::State::forget_gradients() {
   for (NamedTensor& parameter : trained) parameter.tensor.mutable_grad() = at::Tensor();
   held_gradients.clear();
@@ -261,7 +261,7 @@ void SharedDataParallel::part_from_module() {
 void SharedDataParallel::gather_weights() {
   state_->check_weights();
   state_->check_samples();
-  state_->group.barrier();  // Rank 0 may write to them next, which a rank that is still comparing would take for a write before.
+  state_->group.barrier();  // Rank 0 may write next, while another rank is still comparing.
 }
 
 void SharedDataParallel::load_weights() {

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/one_copy/shared_data_parallel.h"
+#include "cohort/parallel/shared_weights/shared_data_parallel.h"
 #include "cohort/parallel/strategy/replicated.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/threads.h"
@@ -25,7 +25,7 @@ nn::Sequential make_net(uint64_t seed) {
                         nn::Linear(kUnits, 1));
 }
 
-/// What a rank has beside the net that is trained by all.
+/// Further models of a rank, besides the net that all ranks train.
 struct Own {
   nn::Sequential other = make_net(2);
   torch::optim::SGD optimizer{other->parameters(), 0.05};
@@ -143,7 +143,7 @@ std::vector<Tensor> one_process(const Use& use, double clip_norm) {
   return net->parameters();
 }
 
-TEST_CASE("one copy of the weights trains as one process does, whatever else has gradients of the weights' shapes") {
+TEST_CASE("shared weights train as one process does, whatever else has gradients of the weights' shapes") {
   for (const Use& use : uses())
     for (const double clip_norm : {0.0, 0.5}) {
       const std::vector<Tensor> expected = one_process(use, clip_norm);
