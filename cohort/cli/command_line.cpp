@@ -247,8 +247,12 @@ void tell_overridden(const CLI::App& app) {
   }
 }
 
-/// Of the first of `words` that is an action of the verb, or of the whole verb.
-int print_help(const Verb& verb, const std::vector<std::string>& words) {
+/// The help of the first of `words` that is an action of the verb, or of the whole verb.
+int print_help(const Verb& verb, std::vector<std::string> words) {
+  if (verb.takes_all_words) {
+    words.emplace_back("-h");
+    return verb.run({.positional = std::move(words)});
+  }
   const std::vector<std::string> actions = action_names(verb);
   const auto action = std::find_if(words.begin(), words.end(), [&](const std::string& word) { return contains(actions, word); });
   std::printf("%s", help_page(verb, action == words.end() ? "" : *action, help_width()).c_str());
@@ -256,6 +260,7 @@ int print_help(const Verb& verb, const std::vector<std::string>& words) {
 }
 
 int parse_and_run(const Verb& verb, int argc, char** argv) {
+  if (verb.takes_all_words) return verb.run({.positional = std::vector<std::string>(argv + 2, argv + argc)});
   const std::unique_ptr<Parser> parser = make_parser(verb);
   for (int i = 1; i < argc && !verb.takes_program; ++i)
     if (const std::string word = argv[i]; word.starts_with("--") && word.ends_with('='))
@@ -347,7 +352,6 @@ int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
       if (verb.name == first) return parse_and_run(verb, argc, argv);
       names.push_back(verb.name);
     }
-    if (first == "compress") fail(ErrorCode::kBadInput, "the verb 'compress' is not built yet; there are: ", join(names, " "));
     const std::string unknown = first == "help" ? argv[2] : first;
     names.insert(names.end(), {"help", "version"});
     fail(ErrorCode::kBadInput, "unknown verb '", unknown, "'", did_you_mean(unknown, names), "; verbs: ", join(names, " "));

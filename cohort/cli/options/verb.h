@@ -47,6 +47,7 @@ struct Verb {
   std::set<std::string> of_the_run;   ///< Settings that are those of a trained run where they are not given.
   bool takes_file = false;            ///< A config.toml as first positional.
   bool takes_program = false;         ///< Everything from the first positional on belongs to another program.
+  bool takes_all_words = false;       ///< Nothing is parsed, not even -h: run() receives every word as a positional.
   int most_words = 0;                 ///< Positionals (after the file), of a verb without actions.
   std::vector<VerbOption> options;
   std::vector<VerbAction> actions;                             ///< Empty where the verb has none.
@@ -66,8 +67,8 @@ bool has_verb(const std::string& name);
 /// Whether a line that is drawn again and again has somebody who sees it.
 bool shows_progress(const Config& config);
 
-/// run_cli() with verbs that are no part of the library.
-COHORT_PROGRAM_API int run_cli_with(const std::vector<Verb>& more, int argc, char** argv);
+/// A program that has only this verb: argv[1...] are the words that follow `cohort VERB`.
+COHORT_PROGRAM_API int run_verb(const Verb& verb, int argc, char** argv);
 
 // One function a verb, each in its own file.
 Verb train_verb();
@@ -86,6 +87,7 @@ Verb plan_verb();
 Verb study_verb();
 Verb vocabulary_verb();
 Verb completion_verb();
+Verb benchmarks_verb();
 
 /// The job of these arguments, for the ranks that a launcher started or that are to be started here.
 Job job_of(const Arguments& arguments);

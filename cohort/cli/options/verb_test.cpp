@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/program/bench_verb.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/bench/bench_verb.h"
+#include "cohort/cli/help/help_page.h"
 #include "cohort/job/config.h"
 
 namespace cohort {
@@ -117,6 +118,10 @@ TEST_CASE("verbs without actions: settings and words that they do not read are r
   CHECK(code_of(simulate_verb(), {"word"}) == 2);
   CHECK(code_of(plan_verb(), {"--instance", "x.json", "--json"}) == 77);
   CHECK(code_of(plan_verb(), {"--lr", "0.1"}) == 2);
+}
+
+TEST_CASE("bench: what completion offers is what the program of benchmarks runs") {
+  CHECK(action_names(benchmarks_verb()) == action_names(bench_verb()));
 }
 
 TEST_CASE("an empty value is refused, but where nothing is what may be asked for") {
