@@ -54,7 +54,7 @@ Verb study_verb() {
       .name = "study",
       .summary =
           "How many training steps does each batch size need, where does a larger one stop helping, and how many workers is that worth? "
-          "run searches the metaparameters anew for every batch size; fit and report say what came out.",
+          "run searches the hyperparameters anew for every batch size; fit and report say what came out.",
       .examples = {"cohort study run studies/quick.toml --out runs/quick --workers 2", "cohort study run studies/quick.toml --dry-run",
                    "cohort study report runs/quick", "cohort study fit runs/quick --goal 'val_error<0.14'",
                    "cohort study fit runs/quick --law all --reference-batch 256",

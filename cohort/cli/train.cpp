@@ -32,7 +32,7 @@
 namespace cohort {
 namespace {
 
-/// Batch and metaparameters of the study that `config` names; of it only a note stays.
+/// Batch and hyperparameters of the study that `config` names; of it only a note stays.
 AutoBatch taken_from_study(const Config& config, const Arguments& arguments, const Layout& layout) {
   AutoBatch chosen = resolve_auto_batch(config, [&](const std::string& setting) { return arguments.was_given(setting); }, layout);
   chosen.config.taken_from = config.study;
@@ -41,7 +41,7 @@ AutoBatch taken_from_study(const Config& config, const Arguments& arguments, con
 }
 
 /// --study becomes numbers here, before anything is started: ranks and the run's config.toml see those alone, and a note of the folder.
-/// With --layout auto and no batch that was given, `goal` is set instead, and batch and metaparameters wait for the plan.
+/// With --layout auto and no batch that was given, `goal` is set instead, and batch and hyperparameters wait for the plan.
 Config resolved_config(const Arguments& arguments, std::optional<AutoGoal>& goal) {
   Config config = arguments.config;
   if (config.study.empty() && config.global_batch != 0) return config;
