@@ -10,6 +10,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/job/layout.h"
 #include "cohort/job/option_rules.h"
@@ -30,14 +31,12 @@ void print_results(const Arguments& arguments, const std::string& workload, cons
     Layout used = layout;
     used.dp = num_workers;
     if (arguments.config.json) {
-      std::printf("%s\n", Json{{"workload", workload},
-                               {"system", system},
-                               {"workers", num_workers},
-                               {"layout", to_json(used)},
-                               {"step_seconds", step},
-                               {"floor_seconds", floor}}
-                              .dump()
-                              .c_str());
+      print_line(Json{{"workload", workload},
+                      {"system", system},
+                      {"workers", num_workers},
+                      {"layout", to_json(used)},
+                      {"step_seconds", step},
+                      {"floor_seconds", floor}});
     } else {
       std::printf("%-10s %-16s %d workers  step %9.3f ms   floor %9.3f ms   %.2f of the floor\n", workload.c_str(), system.c_str(),
                   num_workers, 1e3 * step, 1e3 * floor, step / floor);
@@ -53,7 +52,7 @@ void print_results(const Arguments& arguments, const std::string& workload, cons
   for (const auto& [mode, seconds] : measured.peers)
     if (mode != "none" && !seconds.empty()) line("pytorch-" + mode, workers, median(seconds), peer_floor);
   if (arguments.config.json && !measured.advice.empty())
-    std::printf("%s\n", Json{{"event", "exchange_advice"}, {"workload", workload}, {"sentence", measured.advice}}.dump().c_str());
+    print_line(Json{{"event", "exchange_advice"}, {"workload", workload}, {"sentence", measured.advice}});
   else if (!measured.advice.empty()) std::printf("%-10s %s\n", workload.c_str(), measured.advice.c_str());
   if (!arguments.config.json)
     std::printf("%-10s %d workers make %.2f times the samples per second of one; the exchange shows for %.3f ms a step\n", workload.c_str(),

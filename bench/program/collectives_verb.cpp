@@ -15,6 +15,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -98,10 +99,7 @@ struct Measured {
 };
 
 void print_json(const CollectiveTime& time, int workers) {
-  std::printf("%s\n",
-              Json{{"op", time.op}, {"backend", time.backend}, {"workers", workers}, {"bytes", time.bytes}, {"seconds", time.seconds}}
-                  .dump()
-                  .c_str());
+  print_line(Json{{"op", time.op}, {"backend", time.backend}, {"workers", workers}, {"bytes", time.bytes}, {"seconds", time.seconds}});
 }
 
 /// This program again, under that MPI's mpirun. An empty result where it does not run here.
@@ -154,7 +152,7 @@ void print_table(const Plan& plan, const Measured& measured, int workers) {
   backends.insert(backends.end(), plan.peers.begin(), plan.peers.end());
   const double memory = median(measured.memory);
   if (plan.json) {
-    if (memory > 0) std::printf("%s\n", Json{{"event", "memory"}, {"workers", workers}, {"bytes_per_second", memory}}.dump().c_str());
+    if (memory > 0) print_line(Json{{"event", "memory"}, {"workers", workers}, {"bytes_per_second", memory}});
     for (const auto& [key, seconds] : measured.seconds)
       print_json({std::get<0>(key), std::get<2>(key), std::get<1>(key), median(seconds)}, workers);
     std::fflush(stdout);
@@ -196,17 +194,15 @@ int run_faults(const Arguments& arguments) {
     const double middle = median(times.seconds), longest = *std::ranges::max_element(times.seconds);
     const char* const kind = stop ? "stopped" : "killed";
     if (arguments.config.json) {
-      std::printf("%s\n", Json{{"event", "faults"},
-                               {"kind", kind},
-                               {"backend", arguments.config.backend},
-                               {"workers", workers},
-                               {"trials", times.seconds.size()},
-                               {"timeout_seconds", timeout},
-                               {"median_seconds", middle},
-                               {"max_seconds", longest},
-                               {"named", times.num_named}}
-                              .dump()
-                              .c_str());
+      print_line(Json{{"event", "faults"},
+                      {"kind", kind},
+                      {"backend", arguments.config.backend},
+                      {"workers", workers},
+                      {"trials", times.seconds.size()},
+                      {"timeout_seconds", timeout},
+                      {"median_seconds", middle},
+                      {"max_seconds", longest},
+                      {"named", times.num_named}});
     } else {
       std::printf("%-8s %4zu times: survivors know after %s (median), %s (longest); rank named %d times\n         %s\n", kind,
                   times.seconds.size(), human_seconds(middle).c_str(), human_seconds(longest).c_str(), times.num_named,

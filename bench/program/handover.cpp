@@ -26,6 +26,7 @@
 #include "cohort/base/system/machine.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/comm/compute_threads.h"
 #include "cohort/comm/tensor_channels.h"
 #include "cohort/world/launch.h"
@@ -169,15 +170,13 @@ HandoverTimes bench_handover(const BenchHandoverOptions& options) {
 
 void print_time(const std::string& backend, const HandoverTime& time, bool json) {
   if (json) {
-    std::printf("%s\n", Json{{"op", "handover"},
-                             {"backend", backend},
-                             {"workers", 2},
-                             {"bytes", time.bytes},
-                             {"seconds", time.seconds},
-                             {"message_seconds", time.message_seconds},
-                             {"copy_seconds", time.copy_seconds}}
-                            .dump()
-                            .c_str());
+    print_line(Json{{"op", "handover"},
+                    {"backend", backend},
+                    {"workers", 2},
+                    {"bytes", time.bytes},
+                    {"seconds", time.seconds},
+                    {"message_seconds", time.message_seconds},
+                    {"copy_seconds", time.copy_seconds}});
   } else {
     std::printf("%10s %13.2f %17.2f %13.2f\n", human_bytes(time.bytes).c_str(), 1e6 * time.seconds, 1e6 * time.message_seconds,
                 1e6 * time.copy_seconds);

@@ -23,6 +23,7 @@
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/world/messages/message_client.h"
 #include "cohort/world/messages/message_server.h"
 
@@ -235,14 +236,12 @@ int bench_messages_verb(const Arguments& arguments) {
   for (size_t i = 0; i < ways.size(); ++i) {
     const double round_trip = median(round_trips[i]), speed = median(speeds[i]);
     if (arguments.config.json)
-      std::printf("%s\n", Json{{"op", "messages"},
-                               {"way", ways[i].name},
-                               {"small_bytes", options.small_bytes},
-                               {"round_trip_seconds", round_trip},
-                               {"large_bytes", options.large_bytes},
-                               {"bytes_per_second", speed}}
-                              .dump()
-                              .c_str());
+      print_line(Json{{"op", "messages"},
+                      {"way", ways[i].name},
+                      {"small_bytes", options.small_bytes},
+                      {"round_trip_seconds", round_trip},
+                      {"large_bytes", options.large_bytes},
+                      {"bytes_per_second", speed}});
     else std::printf("%-24s %17.1f us %20.0f MB/s\n", ways[i].name.c_str(), 1e6 * round_trip, 1e-6 * speed);
   }
   std::fflush(stdout);

@@ -14,6 +14,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/train/model/strategy_options.h"
 
@@ -40,7 +41,7 @@ PipelineTimes median_of(const std::vector<PipelineTimes>& rounds) {
 }
 
 void print_line(const Json& line) {
-  std::printf("%s\n", line.dump().c_str());
+  print_line(line);
   std::fflush(stdout);
 }
 

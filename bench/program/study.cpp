@@ -12,6 +12,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/trials/model_trial.h"
@@ -117,7 +118,7 @@ void print_json(const BenchStudyOptions& options, const Measured& measured) {
     line["peer_trials_per_core_hour"] = trials_per_core_hour(measured.peer);
     line["ratio"] = median(measured.peer) / median(measured.chain);
   }
-  std::printf("%s\n", line.dump().c_str());
+  print_line(line);
 }
 
 void print_text(const BenchStudyOptions& options, const Measured& measured) {

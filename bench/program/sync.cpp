@@ -24,6 +24,7 @@
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/plan/sync_advice.h"
 #include "cohort/record/advice_records.h"
 
@@ -319,22 +320,20 @@ constexpr const char* kModes = "step,async,async+rate:0.5,stale:2,queue,local:4,
 Json or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 void print_json(const SyncCell& cell) {
-  std::printf("%s\n", Json{{"event", "cell"},
-                           {"workload", cell.workload},
-                           {"condition", cell.condition},
-                           {"sync", cell.sync},
-                           {"compress", cell.compress},
-                           {"remedy", cell.remedy},
-                           {"seed", cell.seed},
-                           {"samples_per_second", cell.samples_per_second},
-                           {"seconds_to_goal", or_null(cell.seconds_to_goal)},
-                           {"samples_to_goal", or_null(cell.samples_to_goal)},
-                           {"val_loss", or_null(cell.val_loss)},
-                           {"val_error", or_null(cell.val_error)},
-                           {"staleness_median", cell.staleness_median},
-                           {"staleness_tail", cell.staleness_tail}}
-                          .dump()
-                          .c_str());
+  print_line(Json{{"event", "cell"},
+                  {"workload", cell.workload},
+                  {"condition", cell.condition},
+                  {"sync", cell.sync},
+                  {"compress", cell.compress},
+                  {"remedy", cell.remedy},
+                  {"seed", cell.seed},
+                  {"samples_per_second", cell.samples_per_second},
+                  {"seconds_to_goal", or_null(cell.seconds_to_goal)},
+                  {"samples_to_goal", or_null(cell.samples_to_goal)},
+                  {"val_loss", or_null(cell.val_loss)},
+                  {"val_error", or_null(cell.val_error)},
+                  {"staleness_median", cell.staleness_median},
+                  {"staleness_tail", cell.staleness_tail}});
   std::fflush(stdout);
 }
 

@@ -62,7 +62,7 @@ std::unique_ptr<Parser> make_parser(const Verb& verb) {
   auto parser = std::make_unique<Parser>();
   parser->app = std::make_unique<CLI::App>(verb.summary, "cohort " + verb.name);
   for (const VerbOption& option : verb.options) add_option(*parser, option.name, option.value_name);
-  // Those it does not read are known, so that they are refused by name.
+  // Settings that the verb does not read are parsed too, so that they are refused by name.
   if (!verb.settings.empty())
     for (const Setting& setting : settings())
       if (!has_own(verb, setting.name)) add_option(*parser, setting.name, setting.value_name);
@@ -71,7 +71,7 @@ std::unique_ptr<Parser> make_parser(const Verb& verb) {
   return parser;
 }
 
-/// A file may be of another verb too: what this one does not read is left, and said.
+/// Reads a config.toml. It may have been written for another verb: settings that this one does not read are ignored, with a message.
 Config read_file(const Verb& verb, const std::string& path) {
   Config config;
   read_config_file(path, config);
@@ -87,7 +87,7 @@ Config read_file(const Verb& verb, const std::string& path) {
   return config;
 }
 
-/// An empty value asks for nothing. It passes where nothing is what the option may ask for, and where it takes back what the file says.
+/// Refuses an empty value, unless empty is a value of the option or resets what the file sets.
 void check_empty(const Verb& verb, const Config& file, const std::string& name) {
   std::string value_name;
   for (const VerbOption& option : verb.options)
@@ -129,7 +129,7 @@ Arguments read_arguments(const Verb& verb, Parser& parser) {
   return arguments;
 }
 
-/// The row of the action and mode that was asked for. The verb itself complains about an action that it has not.
+/// The row of the requested action and mode; null for an unknown action, which the verb itself reports.
 const VerbAction* action_of(const Verb& verb, const Arguments& arguments) {
   const VerbAction* found = nullptr;
   for (const VerbAction& action : verb.actions)
@@ -137,7 +137,7 @@ const VerbAction* action_of(const Verb& verb, const Arguments& arguments) {
   return found;
 }
 
-/// Who reads an option that this action does not.
+/// The actions that read this option, for the message of one that does not.
 std::string readers_of(const Verb& verb, const std::string& option) {
   std::vector<std::string> names;
   for (const VerbAction& action : verb.actions)
@@ -146,7 +146,7 @@ std::string readers_of(const Verb& verb, const std::string& option) {
   return names.empty() ? "train" : join(names, ", ");
 }
 
-/// Nothing that was typed may be without effect.
+/// Refuses options and words that would have no effect.
 void check_arguments(const Verb& verb, const Arguments& arguments) {
   const auto given = [&](const std::string& name) { return arguments.options.contains(name) || arguments.given.contains(name); };
   for (const auto& [one, other] : verb.exclusive)
@@ -191,7 +191,7 @@ void print_overview(const std::vector<Verb>& verbs) {
   std::printf("\n%s", wrapped(codes, 0, width).c_str());
 }
 
-/// What users of other programs type.
+/// Names of the same options in other programs.
 const std::map<std::string, std::string>& names_elsewhere() {
   static const std::map<std::string, std::string> names = {{"batch-size", "--global-batch"},
                                                            {"learning-rate", "--lr"},
@@ -218,7 +218,7 @@ const std::map<std::string, std::string>& names_elsewhere() {
   return names;
 }
 
-/// " (did you mean ...?)" for an option that there is not, or "".
+/// " (did you mean ...?)" for the first unknown option of `words`, or "".
 std::string suggestion(const Verb& verb, const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     if (!word.starts_with("--")) continue;
@@ -237,8 +237,8 @@ std::string suggestion(const Verb& verb, const std::vector<std::string>& words) 
   return "";
 }
 
-/// The last one counts, so that a script can append to a command; that an earlier one said something else is told.
-void tell_overridden(const CLI::App& app) {
+/// The last of an option counts, so that a script can append to a command; differing earlier values are reported.
+void report_overridden(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::vector<std::string>& given = option->results();
     if (option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeLast || given.size() < 2) continue;
@@ -273,7 +273,7 @@ int parse_and_run(const Verb& verb, int argc, char** argv) {
     fail(ErrorCode::kBadInput, verb.name, ": ", error.what(), suggestion(verb, std::vector<std::string>(argv + 2, argv + argc)),
          "; see `cohort ", verb.name, " -h`");
   }
-  tell_overridden(*parser->app);
+  report_overridden(*parser->app);
   Arguments arguments = read_arguments(verb, *parser);
   if (!verb.actions.empty() && !arguments.positional.empty()) arguments.action = arguments.positional.front();
   check_arguments(verb, arguments);
@@ -298,6 +298,15 @@ int64_t Arguments::integer_option(const std::string& name, int64_t fallback, int
   return *value;
 }
 
+double Arguments::number_option(const std::string& name, double fallback, double minimum, double maximum) const {
+  const auto found = options.find(name);
+  if (found == options.end()) return fallback;
+  const auto value = parse_number(found->second);
+  if (!value || !(*value >= minimum && *value <= maximum))
+    fail(ErrorCode::kBadInput, "--", name, " ", found->second, ": expected a number from ", minimum, " to ", maximum);
+  return *value;
+}
+
 std::vector<std::string> all_settings() { return settings_without({}); }
 
 std::vector<std::string> settings_without(const std::set<std::string>& names) {
@@ -309,13 +318,13 @@ std::vector<std::string> settings_without(const std::set<std::string>& names) {
 
 namespace {
 
-/// Of a value that was pasted into a message: both ends, so that the line stays one that can be read.
+/// Cuts out the middle of a long message, which may hold a pasted value.
 std::string shortened(const std::string& text) {
   constexpr size_t kMost = 2000;
   return text.size() <= kMost ? text : concat(text.substr(0, kMost / 2), " ... ", text.substr(text.size() - kMost / 2));
 }
 
-/// What is wrong with the options is wrong for all ranks that a launcher started with them.
+/// Reports an error. One of the options is an error of all ranks that a launcher started with them, and is printed once.
 void print_error(const Error& error, const std::string& verb) {
   const std::string text = shortened(error.what());
   const auto print = [&] { log_failure(static_cast<int>(error.code()), text); };
@@ -326,12 +335,12 @@ void print_error(const Error& error, const std::string& verb) {
   } catch (const Error&) {
     return print();
   }
-  std::thread teller;  // Of these verbs the other ranks may be waiting for this one.
+  std::thread reporter;  // In these verbs other ranks may be waiting for this one.
   if (world.size > 1 && (verb == "train" || verb == "verify" || verb == "study"))
-    teller = std::thread([&] { tell_refusal(world, error.code(), text); });
+    reporter = std::thread([&] { tell_refusal(world, error.code(), text); });
   if (error.code() == ErrorCode::kBadInput) print_once(world, text, print);
   else print();
-  if (teller.joinable()) teller.join();
+  if (reporter.joinable()) reporter.join();
 }
 
 int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
@@ -356,7 +365,7 @@ int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
     names.insert(names.end(), {"help", "version"});
     fail(ErrorCode::kBadInput, "unknown verb '", unknown, "'", did_you_mean(unknown, names), "; verbs: ", join(names, " "));
   } catch (const Error& error) {
-    if (*error.what() == 0) return static_cast<int>(error.code());  // Ranks have said it.
+    if (*error.what() == 0) return static_cast<int>(error.code());  // Ranks have printed it.
     print_error(error, first);
     return static_cast<int>(error.code());
   } catch (const std::filesystem::filesystem_error& error) {
@@ -387,12 +396,12 @@ bool has_verb(const std::string& name) {
 
 int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv) {
   verbs_here() = verbs;
-  ::signal(SIGXFSZ, SIG_IGN);  // Who writes over a limit of file sizes gets an error instead.
+  ::signal(SIGXFSZ, SIG_IGN);  // A write beyond the limit of file sizes returns an error instead.
   const int code = run_one_of(verbs, argc, argv);
-  // An answer that nobody got is no success: a full disk behind `>`, a closed standard output.
+  // Output that was lost (a full disk behind `>`, a closed standard output) makes the command fail.
   const bool is_lost = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !is_lost) return code;
-  log_error(concat("cannot write standard output: ", std::strerror(errno), "; what it was to hold is lost"));
+  log_error(concat("cannot write standard output: ", std::strerror(errno), "; the output is lost"));
   return code == 0 ? static_cast<int>(ErrorCode::kFailed) : code;
 }
 

@@ -1,4 +1,4 @@
-#include "cohort/cli/train_forecast.h"
+#include "cohort/cli/train.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,7 +11,7 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/plan/plan_machine.h"
+#include "cohort/cli/plan/plan.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/plan/profile/calibration_file.h"
 #include "cohort/tune/auto_layout.h"

@@ -1,4 +1,4 @@
-#include "cohort/cli/train_resume.h"
+#include "cohort/cli/train.h"
 
 #include <algorithm>
 #include <filesystem>

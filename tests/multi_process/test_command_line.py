@@ -83,7 +83,7 @@ def test_a_report_lays_runs_side_by_side():
         check(all(f"c-run{i}" in page for i in (1, 2, 3)) and "seconds on the virtual clock" in page and "Workers and pushes" in page, "lines and tables")
         check("http" not in page.replace("http://www.w3.org", ""), "a page that needs the network")
         for words, says in ((["report", folder / "step", folder / "late"], "--out"), (["report", folder / "step", "--out", folder / "x.html"], "several runs"),
-                            (["report"], "of which run"), (["report", folder / "step", folder / "step", "--out", folder / "x.html"], "twice"),
+                            (["report"], "no run given"), (["report", folder / "step", folder / "step", "--out", folder / "x.html"], "twice"),
                             (["report", folder / "step", folder / "none", "--out", folder / "x.html"], "none"),
                             (["report", folder / "step", folder / "late", "--out", folder / "no/such/x.html"], "no/such")):
             code, out, err = run(words)

@@ -243,7 +243,7 @@ def test_compress_refuses():
         base = ["compress", "quantize", folder / "run", "--out", out]
         refused(["compress"], "quantize")
         refused(["compress", "quantise", folder / "run", "--out", out], "did you mean 'quantize'")
-        refused(["compress", "quantize", "--out", out], "which model?")
+        refused(["compress", "quantize", "--out", out], "no model given")
         refused(["compress", "quantize", folder / "run"], "--out FILE.safetensors is missing")
         refused(["compress", "quantize", folder / "none", "--out", out], "does not exist")
         refused([*base[:-1], folder / "m.onnx"], "ends in .safetensors")

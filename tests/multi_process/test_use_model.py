@@ -95,7 +95,7 @@ def test_evaluate_refuses():
     with Folder() as folder:
         train(folder / "run", *TINY, "--steps", "12", "--eval-every", "4", "--keep-checkpoints", "3")
         base = ["evaluate", folder / "run"]
-        refused(["evaluate"], "which model?")
+        refused(["evaluate"], "no model given")
         refused(["evaluate", folder / "none"], folder / "none", "does not exist")
         refused(["evaluate", folder], "holds no checkpoint")
         refused([*base, "--split", "tst"], "did you mean 'test'")

@@ -9,20 +9,19 @@
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 
 namespace cohort {
 namespace {
 
 void print_row(const std::string& file, const ForecastRow& row) {
-  std::printf("%s\n", Json{{"event", "forecast"},
-                           {"file", file},
-                           {"row", row.row},
-                           {"predicted_seconds", row.predicted_seconds},
-                           {"measured_seconds", row.measured_seconds},
-                           {"interval", {row.low_seconds, row.high_seconds}},
-                           {"fitted", row.was_fitted}}
-                          .dump()
-                          .c_str());
+  print_line(Json{{"event", "forecast"},
+                  {"file", file},
+                  {"row", row.row},
+                  {"predicted_seconds", row.predicted_seconds},
+                  {"measured_seconds", row.measured_seconds},
+                  {"interval", {row.low_seconds, row.high_seconds}},
+                  {"fitted", row.was_fitted}});
 }
 
 std::vector<double> memory_errors(const std::vector<MeasuredMemory>& rows) {
@@ -34,14 +33,12 @@ std::vector<double> memory_errors(const std::vector<MeasuredMemory>& rows) {
 void print_memory(const std::string& file, const std::vector<MeasuredMemory>& rows, bool json) {
   for (const MeasuredMemory& row : rows)
     if (json)
-      std::printf("%s\n", Json{{"event", "memory_forecast"},
-                               {"file", file},
-                               {"model", row.model},
-                               {"tp", row.tp},
-                               {"predicted_bytes", row.predicted_bytes},
-                               {"measured_bytes", row.measured_bytes}}
-                              .dump(-1, ' ', true, Json::error_handler_t::replace)
-                              .c_str());
+      print_line(Json{{"event", "memory_forecast"},
+                      {"file", file},
+                      {"model", row.model},
+                      {"tp", row.tp},
+                      {"predicted_bytes", row.predicted_bytes},
+                      {"measured_bytes", row.measured_bytes}});
   if (json || rows.empty()) return;
   const std::vector<double> errors = memory_errors(rows);
   std::printf("  Memory of a rank's layers, %zu shapes, nothing fitted. Error: median %.1f %%, 90 %% of them below %.1f %%.\n", rows.size(),
@@ -67,7 +64,7 @@ void print_errors(const std::string& file, const ForecastErrors& errors, size_t 
       line.update(
           {{"memory_rows", wrong.size()}, {"memory_median_error", quantile(wrong, 0.5)}, {"memory_p90_error", quantile(wrong, 0.9)}});
     }
-    std::printf("%s\n", line.dump(-1, ' ', true, Json::error_handler_t::replace).c_str());
+    print_line(line);
     return;
   }
   std::printf("%s: %lld of %zu rows were not fitted. Error: median %.1f %%, 90 %% of them below %.1f %%, mean %.1f %%, bias %+.1f %%;\n",

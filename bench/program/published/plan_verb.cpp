@@ -8,6 +8,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 
 namespace cohort {
 namespace {
@@ -78,16 +79,14 @@ InstanceOptions options_of(const Arguments& arguments) {
 
 void print(const std::string& file, const InstanceAnswer& answer, bool json) {
   if (json) {
-    std::printf("%s\n", Json{{"event", "instance"},
-                             {"file", file},
-                             {"objective", answer.objective},
-                             {"lower_bound", answer.lower_bound},
-                             {"bound_by", answer.bound_by},
-                             {"optimal", answer.optimal},
-                             {"search_seconds", answer.search_seconds},
-                             {"plan", answer.plan}}
-                            .dump(-1, ' ', true, Json::error_handler_t::replace)
-                            .c_str());
+    print_line(Json{{"event", "instance"},
+                    {"file", file},
+                    {"objective", answer.objective},
+                    {"lower_bound", answer.lower_bound},
+                    {"bound_by", answer.bound_by},
+                    {"optimal", answer.optimal},
+                    {"search_seconds", answer.search_seconds},
+                    {"plan", answer.plan}});
   } else {
     const double gap = answer.objective > 0 ? 1 - answer.lower_bound / answer.objective : 0;
     std::printf("%s: %.8g, %s (bound %.8g by %s), found in %s\n", printable(file).c_str(), answer.objective,

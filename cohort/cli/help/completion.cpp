@@ -1,12 +1,12 @@
 // What a word may be: a verb first; an action where the verb has some; then options that it reads, and after one with a value files, or the
 // words that this setting takes. Written out as cases, so that completing starts no program.
-#include "cohort/cli/help/completion.h"
+#include "cohort/cli/help/help_page.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/help/help_page.h"
 
 namespace cohort {
 namespace {
@@ -125,7 +125,12 @@ std::string fish_script(const std::vector<Verb>& verbs) {
                                                                               : " -x -a " + fish_quoted(join(choices, " "))) +
              " -d " + fish_quoted(option.help.substr(0, 70)) + "\n";
     }
-  }
+  }int run_completion(const Arguments& arguments) {
+  std::printf("%s", completion_script(arguments.positional.empty() ? "" : arguments.positional.front(), verbs_in_use()).c_str());
+  return 0;
+}
+
+
   return out;
 }
 
@@ -148,6 +153,15 @@ std::string completion_script(const std::string& shell, const std::vector<Verb>&
   if (shell == "fish") return fish_script(verbs);
   fail(ErrorCode::kBadInput, "completion: for which shell?", shell.empty() ? "" : " '" + shell + "' is none of them",
        did_you_mean(shell, shells), ": bash, zsh or fish");
+}
+
+Verb completion_verb() {
+  return {.name = "completion",
+          .summary = "Prints a script that completes verbs, actions and options in a shell.",
+          .examples = {"cohort completion bash"},
+          .positional_help = "bash, zsh or fish",
+          .most_words = 1,
+          .run = run_completion};
 }
 
 }  // namespace cohort

@@ -1,7 +1,8 @@
 #pragma once
-// What `cohort VERB -h`, `cohort VERB ACTION -h` and `cohort help VERB ACTION` print, and what completion is made from:
-// the table of verbs. Internal to the command line.
+// What `cohort VERB -h`, `cohort VERB ACTION -h`, `cohort help VERB ACTION` and `cohort completion` print, made from the table of verbs.
+// Internal to the command line.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -35,5 +36,13 @@ int help_width();
 /// "  text text", broken between words so that no line is longer than `width`, if a word allows it; each line begins with `indent` blanks.
 /// A line break of the text stays one.
 std::string wrapped(const std::string& text, int indent, int width);
+
+// Completion for shells.
+
+/// Settings whose values are a few words, and those words.
+const std::map<std::string, std::vector<std::string>>& setting_choices();
+
+/// A script for bash, zsh or fish. Error(kBadInput) for another shell.
+std::string completion_script(const std::string& shell, const std::vector<Verb>& verbs);
 
 }  // namespace cohort

@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "cohort/base/text/text.h"
-#include "cohort/cli/help/completion.h"
 
 namespace cohort {
 namespace {

@@ -9,14 +9,10 @@
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/train_line.h"
 #include "cohort/cli/options/verb.h"
-#include "cohort/cli/plan/plan_batch.h"
-#include "cohort/cli/plan/plan_goal.h"
-#include "cohort/cli/plan/plan_instance.h"
-#include "cohort/cli/plan/plan_machine.h"
-#include "cohort/cli/plan/plan_sync.h"
-#include "cohort/cli/plan/print_ladder.h"
+#include "cohort/cli/plan/plan.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/refusals.h"
 #include "cohort/job/specs/injected_faults.h"
@@ -33,14 +29,6 @@
 
 namespace cohort {
 namespace {
-
-double number_option(const Arguments& arguments, const std::string& name, double fallback, double minimum, double maximum) {
-  if (!arguments.options.contains(name)) return fallback;
-  const auto value = parse_number(arguments.option(name, ""));
-  if (!value || !(*value >= minimum) || *value > maximum)
-    fail(ErrorCode::kBadInput, "--", name, " ", arguments.option(name, ""), ": expected a number from ", minimum, " to ", maximum);
-  return *value;
-}
 
 /// Keys that were typed are given, the others are chosen.
 std::map<std::string, std::string> fixed_keys(const Arguments& arguments) {
@@ -160,7 +148,7 @@ SearchRequest request_of(const Arguments& arguments, const std::optional<study::
   request.may_compress = arguments.options.contains("compress") || (compress != request.fixed.end() && compress->second != "none");
   check_that_options_act(arguments, request);
   request.num_runners_up = static_cast<int>(arguments.integer_option("runners-up", 5, 0, 100));
-  request.search_seconds = number_option(arguments, "search-seconds", 10, 0.01, 1e6);
+  request.search_seconds = arguments.number_option("search-seconds", 10, 0.01, 1e6);
   return request;
 }
 
@@ -281,7 +269,7 @@ void print_json(const Plan& plan, const std::vector<WhatIf>& changes, const std:
   json["what_if"] = std::move(what_if);
   json["sync"] = sync ? to_json(*sync) : Json(nullptr);
   if (sync) json["sync"].erase("event");
-  std::printf("%s\n", json.dump().c_str());
+  print_line(json);
 }
 
 int plan_model(const Arguments& given) {

@@ -1,9 +1,8 @@
-#include "cohort/cli/plan/plan_goal.h"
+#include "cohort/cli/plan/plan.h"
 
 #include <algorithm>
 
 #include "cohort/base/fail.h"
-#include "cohort/cli/plan/plan_machine.h"
 #include "cohort/data/source/source.h"
 #include "cohort/study/goal_curve.h"
 #include "cohort/tune/auto_batch.h"

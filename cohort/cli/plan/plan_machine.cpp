@@ -1,4 +1,4 @@
-#include "cohort/cli/plan/plan_machine.h"
+#include "cohort/cli/plan/plan.h"
 
 #include <unistd.h>
 

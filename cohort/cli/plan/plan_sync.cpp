@@ -1,4 +1,4 @@
-#include "cohort/cli/plan/plan_sync.h"
+#include "cohort/cli/plan/plan.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "cohort/cli/plan/print_ladder.h"
+#include "cohort/cli/plan/plan.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,6 +9,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/train_line.h"
 #include "cohort/plan/explain.h"
 #include "cohort/plan/ladder.h"
@@ -31,7 +32,7 @@ bool print_ladder(const Arguments& arguments, const SearchRequest& request, cons
   const Rung* const best = ladder.fastest();
   const bool any_fits = std::any_of(ladder.rungs.begin(), ladder.rungs.end(), [](const Rung& rung) { return rung.fits; });
   if (arguments.config.json) {
-    std::printf("%s\n", to_json(ladder).dump().c_str());
+    print_line(to_json(ladder));
   } else {
     std::printf("%s%s", title.empty() ? "" : (title + "\n").c_str(), ladder_text(ladder).c_str());
     if (best)

@@ -8,9 +8,6 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/compress.h"
-#include "cohort/cli/trained/distil.h"
-#include "cohort/cli/trained/prune.h"
-#include "cohort/cli/trained/quantize.h"
 #include "cohort/cli/trained/trained.h"
 
 namespace cohort {

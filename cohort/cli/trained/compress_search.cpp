@@ -11,8 +11,8 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/trained/compress.h"
-#include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/compression_search.h"
@@ -43,8 +43,10 @@ class Attempt {
 class Search {
  public:
   explicit Search(const Arguments& arguments)
-      : arguments_(arguments), out_(arguments.option("out", "")), ends_(steady_seconds() + seconds_of(arguments)), attempt_(out_) {
-    if (out_.empty()) fail(ErrorCode::kBadInput, "compress search: --out FILE.safetensors is missing");
+      : arguments_(arguments),
+        out_(out_file(arguments, "compress search")),
+        ends_(steady_seconds() + seconds_of(arguments)),
+        attempt_(out_) {
     check_compressed_name(out_);
     check_compression_report(arguments);
     increase_ = error_increase(arguments);
@@ -146,7 +148,7 @@ class Search {
                      {"seconds_batch_1", one.measured->seconds_batch_1},
                      {"seconds_batch_64", one.measured->seconds_batch_64}});
       else line["reason"] = one.reason;
-      std::printf("%s\n", line.dump().c_str());
+      print_line(line);
     } else if (one.measured) {
       std::printf("%-24s %-34s %7.2f %% %10s %9s %9s\n", one.model.c_str(), one.way.c_str(), 100 * one.measured->error,
                   human_bytes(one.measured->bytes).c_str(), human_seconds(one.measured->seconds_batch_1).c_str(),
@@ -165,8 +167,8 @@ class Search {
       write_file_atomically(arguments_.option("report", ""),
                             tried_page(tried_, taken, concat(arguments_.positional.front(), ": error against size")));
     if (arguments_.config.json) {
-      std::printf("%s\n", Json{{"event", "compress_front"}, {"models", front}}.dump().c_str());
-      if (taken && best_) std::printf("%s\n", result_line(*best_).dump().c_str());
+      print_line(Json{{"event", "compress_front"}, {"models", front}});
+      if (taken && best_) print_line(result_line(*best_));
       return;
     }
     std::printf("\nPareto front (nobody has less error in as few bytes):\n");

@@ -1,6 +1,6 @@
 // `cohort compress distill TEACHER --student MODEL`: one `cohort train --teacher` with the settings of the teacher's run, in a folder that
 // follows from the command, so that the same command goes on after a kill; then one file, and both models measured.
-#include "cohort/cli/trained/distil.h"
+#include "cohort/cli/trained/compress.h"
 
 #include <filesystem>
 #include <memory>
@@ -11,7 +11,6 @@
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/retention.h"
 #include "cohort/checkpoint/tools.h"
-#include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/fine_tuning.h"
@@ -95,9 +94,9 @@ VerbAction distil_action() {
 
 int run_distil(const Arguments& arguments) {
   const TrainedFile teacher = open_trained(arguments, "compress distill");
-  const std::string out = arguments.option("out", ""), student = arguments.option("student", "");
+  const std::string student = arguments.option("student", "");
   if (student.empty()) fail(ErrorCode::kBadInput, "compress distill: --student MODEL is missing; `cohort doctor` lists the names");
-  if (out.empty()) fail(ErrorCode::kBadInput, "compress distill: --out FILE.safetensors is missing");
+  const std::string out = out_file(arguments, "compress distill");
   find_model(student.substr(0, student.find(':')));
   check_compressed_name(out);
   check_is_another(teacher, out);

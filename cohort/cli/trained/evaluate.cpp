@@ -3,6 +3,7 @@
 
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/data/source/source.h"
@@ -18,17 +19,15 @@ void print_json(const Evaluation& found, const std::vector<ClassResult>& classes
   if (!classes.empty()) {
     Json names = Json::array();
     for (const ClassResult& each : classes) names.push_back(printable(each.name));
-    std::printf("%s\n", Json{{"event", "confusion"}, {"classes", names}, {"counts", found.confusion}}.dump().c_str());
+    print_line(Json{{"event", "confusion"}, {"classes", names}, {"counts", found.confusion}});
     for (const ClassResult& each : classes)
-      std::printf("%s\n", Json{{"event", "class"},
-                               {"class", printable(each.name)},
-                               {"samples", each.samples},
-                               {"right", each.right},
-                               {"taken_for", each.taken_for}}
-                              .dump()
-                              .c_str());
+      print_line(Json{{"event", "class"},
+                      {"class", printable(each.name)},
+                      {"samples", each.samples},
+                      {"right", each.right},
+                      {"taken_for", each.taken_for}});
   }
-  std::printf("%s\n", last.dump().c_str());
+  print_line(last);
 }
 
 int run_evaluate(const Arguments& arguments) {

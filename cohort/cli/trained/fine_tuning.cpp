@@ -1,6 +1,6 @@
 // A training of its own: this program starts itself again as `train`, so that layouts, ranks, Ctrl-C and messages are those of any
 // training. A call that was ended goes on where the training's last checkpoint is.
-#include "cohort/cli/trained/fine_tuning.h"
+#include "cohort/cli/trained/compress.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 // Pruning is a training of its own (fine_tuning.h), and then a measurement of what it left.
-#include "cohort/cli/trained/prune.h"
+#include "cohort/cli/trained/compress.h"
 
 #include <filesystem>
 #include <memory>
@@ -8,8 +8,6 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/trained/compression_output.h"
-#include "cohort/cli/trained/fine_tuning.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/prune.h"
@@ -51,8 +49,7 @@ void check_is_ours(const std::string& initial, const std::string& model) {
 int run_prune(const Arguments& arguments) {
   const PruneRequest request = prune_request(arguments);
   const TrainedFile file = open_trained(arguments, "compress prune");
-  const std::string out = arguments.option("out", "");
-  if (out.empty()) fail(ErrorCode::kBadInput, "compress prune: --out FILE.safetensors is missing");
+  const std::string out = out_file(arguments, "compress prune");
   check_compressed_name(out);
   check_is_another(file, out);
   check_compression_report(arguments);

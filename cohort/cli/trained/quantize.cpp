@@ -1,5 +1,5 @@
 // Quantisation of a run as it is, or, of scheme qat, of what a training with rounded weights makes of it (fine_tuning.h).
-#include "cohort/cli/trained/quantize.h"
+#include "cohort/cli/trained/compress.h"
 
 #include <filesystem>
 #include <memory>
@@ -10,9 +10,6 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/trained/compress.h"
-#include "cohort/cli/trained/compression_output.h"
-#include "cohort/cli/trained/fine_tuning.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/quantise.h"
@@ -76,8 +73,7 @@ int run_quantize(const Arguments& arguments) {
   const bool trains = arguments.option("scheme", "static") == "qat";
   const QuantiseRequest request = quantise_request(arguments, trains);
   const TrainedFile file = open_trained(arguments, "compress quantize");
-  const std::string out = arguments.option("out", "");
-  if (out.empty()) fail(ErrorCode::kBadInput, "compress quantize: --out FILE.safetensors is missing");
+  const std::string out = out_file(arguments, "compress quantize");
   check_quantise_request(file, request, out);
   check_is_another(file, out);
   check_compression_report(arguments);
