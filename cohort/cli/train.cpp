@@ -39,12 +39,12 @@ AutoBatch taken_from_study(const Config& config, const Arguments& arguments, con
   return chosen;
 }
 
-/// --study becomes numbers here, before anything is started: ranks and the run's config.toml see those alone, and a note of the folder.
-/// With --layout auto and no batch that was given, `goal` is set instead, and batch and hyperparameters wait for the plan.
+/// Replaces --study by the numbers of the study before anything is started: ranks and the run's config.toml have only these, and a note of
+/// the folder. With --layout auto and no given batch `goal` is set instead, and the plan decides batch and hyperparameters.
 Config resolved_config(const Arguments& arguments, std::optional<AutoGoal>& goal) {
   Config config = arguments.config;
   if (config.study.empty() && config.global_batch != 0) return config;
-  if (!is_given(config, *find_setting("global-batch"))) config.global_batch = 0;  // Nobody named a number.
+  if (!is_given(config, *find_setting("global-batch"))) config.global_batch = 0;  // No number was given.
   const World world = world_from_environment();
   const int workers = world.launcher == "none" ? config.workers : world.size;
   if (config.layout == "auto" && !config.study.empty() && config.global_batch == 0) {
@@ -55,7 +55,7 @@ Config resolved_config(const Arguments& arguments, std::optional<AutoGoal>& goal
               asked.global_batch = planned.global_batch, asked.workers = planned.workers;
               return taken_from_study(asked, arguments, layout).config;
             }};
-    // Until then the largest that may be chosen; a worker has a sample of it.
+    // Until then the largest batch that may be chosen, with at least one sample for each worker.
     config.global_batch = std::max<int64_t>(workers, goal->curve.useful_points().back().batch_size);
     find_setting("study")->copy(config, Config());
     return config;
@@ -80,7 +80,7 @@ void check_before_measuring(const Arguments& given, const Job& job, bool plans, 
          ": only sync=step is forecast, and --layout has sync=", job.layout.sync, "; leave --profile out");
 }
 
-/// --layout auto becomes a layout, before ranks are forked or, where a launcher started them, by all of them together.
+/// Replaces --layout auto by a layout: before ranks are forked, or under a launcher by all ranks together.
 void plan_layout(Config& config, const DataSet& data, const World& world, const KnownBefore& known, const AutoGoal* goal,
                  TrainOptions& options) {
   const bool is_alone = world.launcher == "none";
@@ -93,7 +93,7 @@ void plan_layout(Config& config, const DataSet& data, const World& world, const 
   if (!chosen.plan.is_null()) options.forecast = {.name = "--layout auto", .problem = chosen.problem, .plan = chosen.plan};
 }
 
-/// The command alone asks for no training that anybody could mean.
+/// Refuses `cohort train` without any option.
 void refuse_no_options(const Arguments& given) {
   if (!given.given.empty() || !given.file.empty() || !given.options.empty()) return;
   const Config& config = given.config;
@@ -180,7 +180,7 @@ class TrainCommand {
     job_.config.run = config().run = folder_->path();
   }
 
-  /// --layout auto.
+  /// Chooses the layout of --layout auto.
   void plan(const DataSet& data) {
     try {
       check_model_for_auto(job_, data, most_ranks_, is_alone_);
@@ -192,7 +192,7 @@ class TrainCommand {
                               .calibration_file = calibration_file(given_.option("calibration", "")),
                               .measured_seconds = was_measured ? 0 : steady_seconds() - start};
       plan_layout(config(), data, world_, known, goal_ ? &*goal_ : nullptr, options_);
-      if (folder_) config().run = folder_->path();  // What a study settles comes from the options alone.
+      if (folder_) config().run = folder_->path();  // The study's settings have replaced the path.
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInfeasible && holds_folder_) advise_on_memory(job_, is_alone_);
       throw;
@@ -207,7 +207,7 @@ class TrainCommand {
       return train(job_, data, world, options_).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
     };
     const int code = run_job(job_, body, &failure);
-    // Only here is a rank that was killed known as well.
+    // A killed rank is known only here.
     if (folder_ && !failure.empty()) folder_->record_failure(code, failure, config().json);
     if (holds_folder_ && is_memory_death(failure)) advise_on_memory(job_, is_alone_);
     return code;

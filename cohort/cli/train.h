@@ -16,29 +16,29 @@ namespace cohort {
 // --resume and --resume=auto: which run to resume, with which settings, and whether any work is left.
 
 struct RunToResume {
-  Config config;         ///< The run's own settings with the options over them; of a run that begins, what was given.
-  Config before;         ///< What its newest checkpoint was trained with.
-  bool goes_on = false;  ///< Else it begins.
-  bool is_done = false;  ///< Nothing is left to do, and that was said.
+  Config config;         ///< The run's settings overridden by the options; for a new run the given configuration.
+  Config before;         ///< The settings of its newest checkpoint.
+  bool goes_on = false;  ///< Whether the run is resumed; else it is new.
+  bool is_done = false;  ///< Nothing is left to do, and a message said so.
 };
 
-/// --resume. `folder` receives the run's folder where this process has it (it is rank 0, or no rank). A rank of another launcher that is
-/// not the first may be on a host that does not see it: then what it was started with counts, and ranks compare their configurations in any
-/// case. Error(kBadInput) where there is no such run.
+/// --resume. `folder` receives the run's folder in the process that holds it (rank 0, or without a launcher). Another rank may run on a
+/// host that does not see the folder: then its own options count, and ranks compare their configurations anyway. Error(kBadInput) if there
+/// is no such run.
 RunToResume run_to_resume(const Arguments& given, const World& world, std::unique_ptr<RunFolder>& folder);
 
-/// --resume=auto. Collective under a launcher: rank 0 looks, and all do what it says; a refusal of its is everybody's.
+/// --resume=auto. Collective under a launcher: rank 0 looks at the folder, and all ranks get its result or its error.
 RunToResume run_to_begin_or_resume(const Arguments& given, const World& world, std::unique_ptr<RunFolder>& folder);
 
-// The forecast of the run: where it is from, and where its error goes.
+// The forecast of the run: its source, and the file that keeps its error.
 
-/// What --profile names, for at most `most_workers` ranks: read, or measured and written where it is not there. Nothing without the option.
-/// Error(kBadInput) for a profile of something else, or that is not there under a launcher.
+/// The profile of --profile for at most `most_workers` ranks: read, or measured and written if the file does not exist. Unset without the
+/// option. Error(kBadInput) for a profile of another model or data, or a missing file under a launcher.
 std::optional<ModelProfile> profile_of_run(const Arguments& arguments, const Config& config, int most_workers, const DataSet& data,
                                            const World& world);
 
-/// Fills in options.forecast: --profile, else what --layout auto left there, else a plan.json that is the layout, else that of a run that
-/// goes on. Error(kBadInput) for a --calibration without any of these.
+/// Fills in options.forecast from --layout auto (which has set it), else --profile, else the plan file given as --layout, else the
+/// plan.json of a resumed run. Error(kBadInput) for --calibration without any of these.
 void find_forecast(const Arguments& arguments, const Job& job, const World& world, const std::optional<ModelProfile>& profile,
                    TrainOptions& options);
 

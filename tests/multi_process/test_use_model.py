@@ -298,7 +298,7 @@ def test_predict_pictures_and_text():
         check(first[0] == "input,class,probability,class_2,probability_2,class_3,probability_3" and [float(number) for number in first[1].split(",")[2::2]] == [one["probability"] for one in three[0]["classes"]], first)
         check(abs(sum(one["probability"] for one in run_ok(["predict", folder / "run", pictures, "--top", 99, "--json"])[0]["classes"]) - 1) < 1e-9, "all of them, and no more")
         check(run_ok(["predict", folder / "run", pictures, pictures, "--json"])[60:] == answers, "in the order of the inputs")
-        refused(["predict", folder / "run"], "what is to be predicted?")
+        refused(["predict", folder / "run"], "no inputs given")
         refused(["predict", folder / "run", pictures, folder / "none.png"], "none.png does not exist")
         refused(["predict", folder / "run", pictures, data], "is a folder")
         refused(["predict", folder / "run", pictures, data / "train-labels-idx1-ubyte"], "train-labels-idx1-ubyte")

@@ -1,5 +1,5 @@
-// What a word may be: a verb first; an action where the verb has some; then options that it reads, and after one with a value files, or the
-// words that this setting takes. Written out as cases, so that completing starts no program.
+// Completes a verb first, then an action of it, then the options that it reads; after an option with a value the words that it takes, or
+// files. The scripts hold all names, so that completing starts no program.
 #include "cohort/cli/help/help_page.h"
 
 #include <algorithm>
@@ -23,14 +23,14 @@ std::string option_names(const Verb& verb, const std::string& action) {
   return join(names, " ");
 }
 
-/// Words that a value may be; none where it may be others.
+/// The words that the value of an option may be; empty if it may be any.
 std::vector<std::string> choices_of(const TypedOption& option) {
   for (const auto& [name, values] : setting_choices())
     if (option.name == "--" + name) return values;
   return {};
 }
 
-/// Options whose values are words that are known, in all verbs alike.
+/// Cases for options with a fixed set of values, which is the same in all verbs.
 std::string choice_cases(const std::vector<Verb>& verbs) {
   std::string cases;
   std::vector<std::string> seen;
@@ -44,7 +44,7 @@ std::string choice_cases(const std::vector<Verb>& verbs) {
   return cases;
 }
 
-/// Options that are followed by a value.
+/// The options that are followed by a value.
 std::string value_options(const Verb& verb) {
   std::vector<std::string> names;
   for (const TypedOption& option : options_of(verb, ""))
@@ -93,7 +93,7 @@ std::string bash_script(const std::vector<Verb>& verbs) {
   return out;
 }
 
-/// zsh reads completions of bash.
+/// zsh can load completions of bash.
 std::string zsh_script(const std::vector<Verb>& verbs) {
   return "#compdef cohort\n# Completion of cohort for zsh: eval \"$(cohort completion zsh)\" after compinit, in ~/.zshrc\n"
          "autoload -U +X bashcompinit && bashcompinit\n" +
@@ -125,11 +125,11 @@ std::string fish_script(const std::vector<Verb>& verbs) {
                                                                               : " -x -a " + fish_quoted(join(choices, " "))) +
              " -d " + fish_quoted(option.help.substr(0, 70)) + "\n";
     }
-  }int run_completion(const Arguments& arguments) {
-  std::printf("%s", completion_script(arguments.positional.empty() ? "" : arguments.positional.front(), verbs_in_use()).c_str());
-  return 0;
-}
-
+  }
+  int run_completion(const Arguments& arguments) {
+    std::printf("%s", completion_script(arguments.positional.empty() ? "" : arguments.positional.front(), verbs_in_use()).c_str());
+    return 0;
+  }
 
   return out;
 }
@@ -151,8 +151,8 @@ std::string completion_script(const std::string& shell, const std::vector<Verb>&
   if (shell == "bash") return bash_script(verbs);
   if (shell == "zsh") return zsh_script(verbs);
   if (shell == "fish") return fish_script(verbs);
-  fail(ErrorCode::kBadInput, "completion: for which shell?", shell.empty() ? "" : " '" + shell + "' is none of them",
-       did_you_mean(shell, shells), ": bash, zsh or fish");
+  fail(ErrorCode::kBadInput, "completion: ", shell.empty() ? "no shell given" : "unknown shell '" + shell + "'",
+       did_you_mean(shell, shells), "; expected bash, zsh or fish");
 }
 
 Verb completion_verb() {

@@ -21,7 +21,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Its help, when it means something, and the value that it has by itself or by the run that is used.
+/// The help of a setting, when it acts, and its default, which may be the value of the trained run.
 std::string help_of(const Setting& setting, bool is_of_the_run) {
   std::string help = setting.help;
   const std::string value = is_of_the_run ? "the run's" : plain_value(setting, Config());
@@ -33,7 +33,7 @@ std::string help_of(const Setting& setting, bool is_of_the_run) {
   return help;
 }
 
-/// Of that action in any mode; nothing for none.
+/// The names that an action reads in any of its modes.
 std::set<std::string> read_by(const Verb& verb, const std::string& action) {
   std::set<std::string> names;
   for (const VerbAction& row : verb.actions) {

@@ -1,5 +1,5 @@
 #pragma once
-// The parts of `cohort plan`, one file each. Internal to this folder, but for profiles that `cohort train` takes too.
+// The parts of `cohort plan`, one file each. Internal to the command line: `cohort train` takes profiles too.
 
 #include <atomic>
 #include <functional>
@@ -17,70 +17,70 @@
 
 namespace cohort {
 
-// This machine, measured: what is planned for without --cluster.
+// Measurements of this machine, for which is planned without --cluster.
 
-/// The model of --model on the data of --data, with 1, 2, 4, ... and --workers ranks (left out: a rank a core, 8 at most). What was
-/// measured is kept where --profile names a file, and taken from there the next time; Error(kBadInput) where that is of something else.
+/// Measures the model of --model on the data of --data with 1, 2, 4, ... and --workers ranks (default: one for each core, at most 8). With
+/// --profile the result is kept in that file and read from it the next time; Error(kBadInput) if it is of another model or data.
 ModelProfile profile_of_this_machine(const Arguments& arguments);
 
-/// Of those that the profile was measured on, with at most `most_workers` (0: any number); the first where none is so small.
+/// The largest machine that the profile was measured on with at most `most_workers` (0: any number); the first if all are larger.
 const Cluster& largest_machine(const ModelProfile& profile, int most_workers);
-/// What a measurement of this machine that is to be kept in a file is of.
+/// A measurement of this machine that may be kept in a file.
 struct KeptMeasurement {
-  int workers = 1;  ///< At most: 1, 2, 4, ... and these.
+  int workers = 1;  ///< The largest number: 1, 2, 4, ... and this one are measured.
   std::vector<std::string> precisions;
-  std::string path;  ///< "": it is not kept.
+  std::string path;  ///< "" for a measurement that is not kept.
 };
-/// Measures config's model on `data`, and writes the profile.
+/// Measures the model of `config` on `data`, and writes the profile.
 ModelProfile measure_and_keep(const Config& config, const DataSet& data, const KeptMeasurement& what);
-/// Error(kBadInput) where the profile of --profile `path` says that it was measured for another model, data or size of samples than
-/// config's.
+/// Error(kBadInput) if the profile of --profile `path` was measured for another model, data or size of samples than those of `config`.
 void check_measured_source(const ModelProfile& profile, const Config& config, const std::string& path);
 
-/// What forecasts for this machine were off by, as --calibration says; nothing with --cluster. Error(kBadInput) for both.
+/// Intervals from the errors of earlier forecasts for this machine (--calibration); empty with --cluster. Error(kBadInput) for both
+/// options.
 ForecastIntervals kept_intervals_of(const Arguments& arguments, const ModelProfile& profile);
 
-/// What the best plan of each number of workers is worth; none where there is one number.
+/// A sentence with the best plan for each number of workers; none if there is one number only.
 std::vector<std::string> machine_sentences(const MachineAnswer& found);
 
 // The time to a goal: --study DIR and --steps-curve FILE.
 
-/// With --study: model, data, optimizer, context and precision as the study had them, as if they had been given; batch and threads too.
-/// Error(kBadInput) where something that was given contradicts it. Without: as they are.
+/// With --study the arguments with the study's model, data, optimizer, context, precision, batch and threads, as if they had been given;
+/// without it the arguments themselves. Error(kBadInput) for a given option that contradicts the study.
 Arguments with_study(const Arguments& given);
 
-/// Of --study or --steps-curve; nothing without. Error(kBadInput) beside another objective or a batch that is given.
+/// The curve of --study or --steps-curve, if one was given. Error(kBadInput) with another objective, or a given batch.
 std::optional<study::GoalCurve> curve_of(const Arguments& arguments);
 
-/// Searches for the time to the goal: `plan` gets request, answer and goal; its reasons begin with what is said of the goal.
+/// Searches for the least time to the goal. Fills request, answer and goal of `plan`, and its reasons with sentences on the goal.
 void plan_to_goal(const study::GoalCurve& curve, bool has_cluster, int most_workers,
                   const std::function<void(const SearchProgress&)>& progress, const std::atomic<bool>* stop, Plan& plan);
 
-// Which way of waiting for one another suits the workers of a plan.
+// The sync mode that suits the workers of a plan.
 
-/// None where the plan is not of several whole replicas, whose gradients travel as they are.
+/// Advice for a plan of several whole replicas without compression; unset for others.
 std::optional<SyncAdviceRecord> sync_of(const Plan& plan);
 
-// Ways out of too little memory: plan/ladder.h on standard output.
+// Fallbacks for too little memory: prints the ladder of plan/ladder.h.
 
-/// Where nothing of `request` fits, or --ladder asked for it: as text behind `title`, or as a line of JSON. Ctrl-C ends it with what there
-/// is. Returns whether any way out fits.
+/// Prints the ladder as text after `title`, or as a line of JSON, if nothing of `request` fits or --ladder was given. Ctrl-C ends it with
+/// what has been found. Returns whether any fallback fits.
 bool print_ladder(const Arguments& arguments, const SearchRequest& request, const std::string& title);
 
-/// The same where a plan failed: what is wrong with the ladder itself is not said.
+/// print_ladder() after a plan that failed; errors of the ladder itself are ignored.
 void print_ladder_after(const Arguments& arguments, const SearchRequest& request, const std::string& title);
 
-/// After a plan: where the same search without a limit of memory finds one that is at least kTight times as fast, says so, with the ladder.
+/// After a plan: if the same search without a limit of memory finds one at least kTight times as fast, prints that, and the ladder.
 void print_ladder_if_tight(const Arguments& arguments, const Plan& plan);
 
-/// What `cohort plan --ladder` reads but for --ladder itself is fine; Error(kBadInput) for options that would do nothing beside it.
+/// Error(kBadInput) for options that would have no effect with --ladder.
 void check_ladder_arguments(const Arguments& arguments);
 
 // --instance FILE and --find-batch.
 
-/// Prints the answer as a table, or as one JSON line under --json. Error(kBadInput) for options that are for a profile and a cluster.
+/// Prints the answer for --instance as a table, or as one JSON line. Error(kBadInput) for options of a profile and a cluster.
 int plan_instance(const Arguments& arguments);
-
+/// Prints what --find-batch found.
 int plan_batch(const Arguments& arguments);
 
 }  // namespace cohort

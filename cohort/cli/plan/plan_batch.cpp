@@ -44,7 +44,7 @@ const char* name_of(FoundBatch::End end) {
 
 std::string samples(int64_t number) { return concat(with_commas(number), number == 1 ? " sample" : " samples"); }
 
-/// What more memory would be used for, by the two largest that fit; 0 where they do not tell.
+/// Bytes of each further sample, by the two largest micro-batches that fit; 0 if they do not show it.
 double bytes_per_sample(const FoundBatch& found) {
   const TriedBatch *large = nullptr, *small = nullptr;
   for (const TriedBatch& one : found.tried)

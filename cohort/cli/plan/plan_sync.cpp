@@ -8,7 +8,7 @@
 namespace cohort {
 namespace {
 
-/// Forward and backward of an equal share on the device of that rank, and its part of the update.
+/// Seconds of forward and backward of an equal share on the device of that rank, and of the update.
 double own_seconds_of(const PlanProblem& problem, const RankedPlan& best, int rank) {
   const Layout& layout = best.candidate.layout;
   const int64_t share = (best.global_batch + layout.dp - 1) / layout.dp;
@@ -22,7 +22,7 @@ double own_seconds_of(const PlanProblem& problem, const RankedPlan& best, int ra
   return seconds;
 }
 
-/// That of an all-reduce among all ranks, as it would be measured.
+/// Latency and bandwidth of an all-reduce among all ranks, as it would be measured.
 LinkEstimate link_of(const Cluster& cluster, int num_ranks) {
   const Link& link = (leaves_host(cluster, 0, 1, num_ranks) ? cluster.across : cluster.inside).of(Exchange::kAllReduce);
   return {.latency_seconds = link.latency_seconds * std::log2(num_ranks) + link.rank_seconds * num_ranks,
@@ -52,7 +52,7 @@ std::optional<SyncAdviceRecord> sync_of(const Plan& plan) {
                             .pull_bytes = bytes,
                             .push_bytes = bytes,
                             .ticket_seconds = kTicketSeconds};
-  // With unequal devices the plan's step has shares by speed, and equal ones are the clock's.
+  // With unequal devices the plan's step has shares by speed, so the clock computes the step with equal shares.
   if (conditions.clock.slow.empty()) conditions.step_seconds = best.forecast.step_seconds;
   return advise_sync(conditions, "", clock_only_pace);
 }

@@ -43,7 +43,7 @@ bool print_ladder(const Arguments& arguments, const SearchRequest& request, cons
               {.num_ranks = best->plan->candidate.layout.num_ranks(), .global_batch = best->plan->global_batch, .options = best->options})
               .c_str());
   }
-  std::fflush(stdout);  // Before the line on stderr.
+  std::fflush(stdout);  // The line on stderr comes after it.
   return any_fits;
 }
 
@@ -51,7 +51,7 @@ void print_ladder_after(const Arguments& arguments, const SearchRequest& request
   try {
     print_ladder(arguments, request, title);
   } catch (const Error&) {
-    // A layout of which there is no plain one.
+    // This layout has no fallback.
   }
 }
 
@@ -71,13 +71,13 @@ void print_ladder_if_tight(const Arguments& arguments, const Plan& plan) {
   if (stop || plan.answer.best.objective < kTight * best) return;
   print_ladder_after(arguments, plan.request,
                      concat("\nIt fits only badly: without a limit of memory a plan would take ", objective_text(free.objective, best),
-                            ", ", std::round(10 * plan.answer.best.objective / best) / 10, " times as fast. What each way out is worth:"));
+                            ", ", std::round(10 * plan.answer.best.objective / best) / 10, " times as fast. What each fallback is worth:"));
 }
 
 void check_ladder_arguments(const Arguments& arguments) {
   for (const auto& [name, value] : arguments.options)
     if (name != "ladder" && name != "profile" && name != "cluster" && name != "objective" && name != "steps-curve")
-      fail(ErrorCode::kBadInput, "--ladder and --", name, ": the ladder searches each way out for some tenths of a second, where --", name,
+      fail(ErrorCode::kBadInput, "--ladder and --", name, ": the ladder searches each fallback for some tenths of a second, where --", name,
            " would do nothing; leave one out");
 }
 

@@ -12,7 +12,7 @@
 
 namespace cohort {
 
-/// "0.005" is the same. Of a regression a part of a deviation.
+/// "0.5%" and "0.005" are the same. For a regression it is a part of a standard deviation.
 std::optional<double> error_increase(const Arguments& arguments) {
   const std::string text = arguments.option("max-error-increase", "");
   if (text.empty()) return {};
@@ -36,7 +36,7 @@ int run_compress(const Arguments& arguments) {
     fail(ErrorCode::kBadInput, "compress: '", arguments.action, "' is not an action", did_you_mean(arguments.action, actions),
          "; actions: ", join(actions, " "));
   }
-  Arguments of_action = arguments;  // The run is its first word.
+  Arguments of_action = arguments;  // Without the action's word.
   of_action.positional.erase(of_action.positional.begin());
   return run->second(of_action);
 }

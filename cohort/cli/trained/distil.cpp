@@ -1,5 +1,5 @@
-// `cohort compress distill TEACHER --student MODEL`: one `cohort train --teacher` with the settings of the teacher's run, in a folder that
-// follows from the command, so that the same command goes on after a kill; then one file, and both models measured.
+// `cohort compress distill TEACHER --student MODEL`: runs `cohort train --teacher` with the settings of the teacher's run, in a folder that
+// follows from the command, so that the same command resumes after a kill; then exports the student and evaluates both models.
 #include "cohort/cli/trained/compress.h"
 
 #include <filesystem>
@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What of a teacher's run says how and where it was trained, not what: a student begins with the defaults of these.
+/// Settings of how and where the teacher was trained: a student begins with their defaults.
 const std::set<std::string>& settings_that_the_teacher_keeps() {
   static const std::set<std::string> names = {
       "workers",      "layout",          "backend",      "weights",     "shares",      "outer-lr",    "outer-momentum", "remedy",
@@ -35,7 +35,7 @@ const std::set<std::string>& settings_that_the_teacher_keeps() {
   return names;
 }
 
-/// A rate is that of its optimizer and model. The student's stands to its default as the teacher's to its own.
+/// Scales the learning rate: the student's relative to the default of its optimizer and model as the teacher's to its own default.
 void fit_to_student(Config& config, const Config& of_teacher, const std::string& student, const std::set<std::string>& given) {
   const double its_rate = default_learning_rate(config.optimizer, student);
   const double of_rate = default_learning_rate(of_teacher.optimizer, of_teacher.model);
@@ -44,7 +44,7 @@ void fit_to_student(Config& config, const Config& of_teacher, const std::string&
     config.weight_decay = default_weight_decay(config.optimizer);
 }
 
-/// The student's training: the teacher's settings, and over them what was given.
+/// The configuration of the student's training: the teacher's settings overridden by the options.
 Config config_of_student(const Arguments& arguments, const TrainedFile& teacher, const std::string& student, const std::string& run) {
   Config config = teacher.config();
   for (const std::string& name : settings_that_the_teacher_keeps()) find_setting(name)->copy(config, Config());

@@ -1,4 +1,4 @@
-// Quantisation of a run as it is, or, of scheme qat, of what a training with rounded weights makes of it (fine_tuning.h).
+// Quantisation of a trained model, with --scheme qat after a training with rounded weights (fine_tuning.cpp).
 #include "cohort/cli/trained/compress.h"
 
 #include <filesystem>
@@ -19,7 +19,7 @@
 namespace cohort {
 namespace {
 
-/// What "qat" quantises the trained weights by.
+/// The scheme that "qat" applies after its training.
 std::string scheme_after_training(int bits) { return bits == 4 ? "weight-only" : "static"; }
 
 QuantiseRequest quantise_request(const Arguments& arguments, bool trains) {
@@ -42,23 +42,23 @@ QuantiseRequest quantise_request(const Arguments& arguments, bool trains) {
   return request;
 }
 
-/// The training with rounded weights. Returns its exit code; `run` is its folder.
+/// Trains with rounded weights. Returns the exit code; `run` receives the folder.
 int train_rounded(const Arguments& arguments, const TrainedFile& file, const QuantiseRequest& request, std::string& run) {
   const std::string verb = "compress quantize --scheme qat";
   FineTuningRequest tuning = fine_tuning_request(arguments, verb);
   if (const CompressedForm* const form = file.compressed(); form && !form->tensors.empty())
     fail(ErrorCode::kBadInput, verb, " begins with a training, and ", file.given(), " lacks its zeros (", quote_text(form->method),
          "): give the run of that pruning, whose zeros stay");
-  say_what_is_left_out(file);
+  log_what_is_left_out(file);
   tuning.quantize_aware = request.bits == 8 ? "8" : concat("4:", request.group);
-  tuning.prune = file.config().prune;  // What is zero stays zero.
+  tuning.prune = file.config().prune;  // Pruned weights stay zero.
   tuning.how = concat("qat-", request.bits);
   const Config config = fine_tuning_config(file, tuning, file.config().model, std::filesystem::canonical(file.path()).string());
   run = config.run;
   return run_fine_tuning(config, find_fine_tuning(config), verb);
 }
 
-/// A run that was trained for other codes than it gets.
+/// Warns of a run that was trained for another quantisation than it gets.
 void warn_of_other_codes(const TrainedFile& file, const QuantiseRequest& request) {
   const std::optional<QuantiseAware> trained = parse_quantise_aware(file.config().quantize_aware);
   if (!trained || (trained->bits == request.bits && (trained->bits == 8 || trained->group == request.group))) return;

@@ -27,7 +27,7 @@ int run_sample(const Arguments& arguments) {
       if (arguments.options.contains(name) || arguments.was_given(name))
         fail(ErrorCode::kBadInput, "--", name,
              " would do nothing here: with --temperature 0 the likeliest byte or piece is taken; leave it out");
-  // Bytes as they are, when they are drawn: whoever asks for a file's worth of them gets just these, and who leaves ends it.
+  // Bytes are written as soon as they are drawn, so that a reader sees them at once and ends the command when it leaves.
   bool has_begun = false;
   if (!arguments.config.json)
     request.written = [&](char byte) {
