@@ -25,6 +25,7 @@
 #include "cohort/record/run_event.h"
 #include "cohort/report/plan/plan_page.h"
 #include "cohort/tune/auto_layout.h"
+#include "cohort/tune/plan_sync.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {

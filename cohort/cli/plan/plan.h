@@ -12,7 +12,6 @@
 #include "cohort/plan/plan.h"
 #include "cohort/plan/search/search_machines.h"
 #include "cohort/plan/time_to_goal.h"
-#include "cohort/record/advice_records.h"
 #include "cohort/study/goal_curve.h"
 
 namespace cohort {
@@ -55,11 +54,6 @@ std::optional<study::GoalCurve> curve_of(const Arguments& arguments);
 /// Searches for the least time to the goal. Fills request, answer and goal of `plan`, and its reasons with sentences on the goal.
 void plan_to_goal(const study::GoalCurve& curve, bool has_cluster, int most_workers,
                   const std::function<void(const SearchProgress&)>& progress, const std::atomic<bool>* stop, Plan& plan);
-
-// The sync mode that suits the workers of a plan.
-
-/// Advice for a plan of several whole replicas without compression; unset for others.
-std::optional<SyncAdviceRecord> sync_of(const Plan& plan);
 
 // Fallbacks for too little memory: prints the ladder of plan/ladder.h.
 

@@ -1,4 +1,4 @@
-#include "cohort/cli/plan/plan.h"
+#include "cohort/tune/plan_sync.h"
 
 #include <cmath>
 
