@@ -139,19 +139,19 @@ std::vector<VerbAction> bench_actions() {
 }
 
 int run_bench(const Arguments& arguments) {
-  const std::string& what = arguments.action;
-  if (what == "step") return bench_step_verb(arguments);
-  if (what == "collectives") return bench_collectives_verb(arguments);
-  if (what == "handover") return bench_handover_verb(arguments);
-  if (what == "messages") return bench_messages_verb(arguments);
-  if (what == "sync") return bench_sync_verb(arguments);
-  if (what == "pipeline") return bench_pipeline_verb(arguments);
-  if (what == "study") return bench_study_verb(arguments);
-  if (what == "plan") return bench_plan_verb(arguments);
-  if (what == "forecast") return bench_forecast_verb(arguments);
-  constexpr char kThere[] =
-      "bench step, bench collectives, bench handover, bench messages, bench pipeline, bench study, bench sync, bench plan, bench forecast";
-  fail(ErrorCode::kBadInput, "bench: say what to measure: ", kThere);
+  using Run = int (*)(const Arguments&);
+  const std::vector<std::pair<std::string, Run>> runs = {{"step", bench_step_verb},         {"collectives", bench_collectives_verb},
+                                                         {"handover", bench_handover_verb}, {"messages", bench_messages_verb},
+                                                         {"pipeline", bench_pipeline_verb}, {"study", bench_study_verb},
+                                                         {"sync", bench_sync_verb},         {"plan", bench_plan_verb},
+                                                         {"forecast", bench_forecast_verb}};
+  std::vector<std::string> names;
+  for (const auto& [name, run] : runs) {
+    if (name == arguments.action) return run(arguments);
+    names.push_back(name);
+  }
+  const std::string problem = arguments.action.empty() ? "no benchmark given" : concat("unknown benchmark '", arguments.action, "'");
+  fail(ErrorCode::kBadInput, "bench: ", problem, did_you_mean(arguments.action, names), "; there are: ", join(names, " "));
 }
 
 }  // namespace

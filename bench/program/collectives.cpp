@@ -67,7 +67,7 @@ bool cuts(Op op) { return op == Op::kReduceScatter || op == Op::kAllGather; }
 class RankBench {
  public:
   RankBench(const BenchCollectivesOptions& options, const World& world);
-  /// Seconds by op, size and backend, 0 where left out; of rank 0.
+  /// Rank 0's seconds by operation, size and backend; 0 for combinations that are left out.
   std::vector<double> run();
   double memory() { return memory_bandwidth(control_); }
 
@@ -82,9 +82,9 @@ class RankBench {
 
   const BenchCollectivesOptions& options_;
   int rank_, size_;
-  Group control_;  // For barriers and agreements between blocks.
+  Group control_;  // Barriers and agreements between blocks.
   std::map<std::string, std::unique_ptr<BenchSystem>> systems_;
-  Op op_ = Op::kBarrier;                    // What is measured now,
+  Op op_ = Op::kBarrier;                    // The operation that is measured,
   std::map<std::string, Buffers> buffers_;  // and on what, by backend.
 };
 
@@ -98,7 +98,7 @@ RankBench::RankBench(const BenchCollectivesOptions& options, const World& world)
 
 void RankBench::allocate(const std::string& backend, int64_t bytes) {
   Buffers& buffers = buffers_of(backend);
-  if (!buffers.whole.empty()) return;  // Systems without memory of their own take turns with one set.
+  if (!buffers.whole.empty()) return;  // Systems that do not allocate share one set.
   const int64_t elements = bytes / static_cast<int64_t>(sizeof(float));
   const int64_t count = std::clamp<int64_t>(kBufferBytes / bytes, 1, kMaxBuffers);
   for (int64_t i = 0; i < count; ++i) {
@@ -118,7 +118,7 @@ void RankBench::fill(Buffers& buffers, int64_t block) {
   }
 }
 
-/// A few thousand elements of each buffer that was used, the first and the last included.
+/// Checks a few thousand elements of each used buffer, including the first and the last.
 void RankBench::check(const std::string& backend, Buffers& buffers, int64_t block, int64_t calls) {
   const int64_t num_buffers = std::ssize(buffers.whole);
   const double ranks_sum = size_ * (size_ + 1) / 2.0;
@@ -157,10 +157,10 @@ double RankBench::timed_block(const std::string& backend, int64_t block, int64_t
   return seconds / static_cast<double>(calls);
 }
 
-/// As many as fill block_seconds, all-reduce's floats not overflowing; the same on all ranks.
+/// The number of calls that fill block_seconds without overflow of all-reduce's floats; the same on all ranks.
 int64_t RankBench::calls_of_block(const std::string& backend) {
   const int64_t num_buffers = std::ssize(buffers_of(backend).whole);
-  timed_block(backend, 0, std::min<int64_t>(num_buffers, 2));  // The first touch of memory and connections.
+  timed_block(backend, 0, std::min<int64_t>(num_buffers, 2));  // Touches memory and opens connections.
   const double seconds = timed_block(backend, 0, std::min<int64_t>(num_buffers, 4));
   at::Tensor calls = at::empty({1}, at::kLong);
   const auto max_passes = static_cast<int64_t>(90 / std::log2(std::max(2, size_)));
@@ -169,7 +169,7 @@ int64_t RankBench::calls_of_block(const std::string& backend) {
   return calls.data_ptr<int64_t>()[0];
 }
 
-/// Seconds by backend.
+/// Returns seconds by backend.
 std::vector<double> RankBench::measure(Op op, int64_t bytes) {
   op_ = op;
   buffers_.clear();
@@ -190,7 +190,7 @@ std::vector<double> RankBench::run() {
     const Op op = op_named(name);
     for (const int64_t bytes : options_.sizes) {
       const int64_t unit = static_cast<int64_t>(sizeof(float)) * (cuts(op) ? size_ : 1);
-      const bool once = op == Op::kBarrier;  // It has no size.
+      const bool once = op == Op::kBarrier;  // A barrier has no size.
       const bool fits = once ? bytes == options_.sizes.front() : bytes >= unit && bytes % unit == 0;
       const std::vector<double> seconds = fits ? measure(op, once ? unit : bytes) : std::vector<double>(options_.backends.size(), 0.0);
       out.insert(out.end(), seconds.begin(), seconds.end());
@@ -244,7 +244,7 @@ CollectiveTimes bench_collectives_in_rank(const BenchCollectivesOptions& options
 CollectiveTimes bench_collectives(const BenchCollectivesOptions& options) {
   check_names(options.backends, collective_backends(), "backend");
   check_names(options.ops, collective_ops(), "operation");
-  // Rank 0 is another process: its numbers come back through a shared page, the last is the memory's.
+  // Rank 0 is another process, so its numbers are returned in a shared page; the last is the bandwidth of memory.
   const size_t count = options.ops.size() * options.sizes.size() * options.backends.size(), bytes = (count + 1) * sizeof(double);
   void* const page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw std::bad_alloc();
@@ -269,7 +269,7 @@ namespace {
 constexpr int kMaxRanks = 64;
 constexpr int64_t kElements = (1 << 20) / 4;
 
-/// Shared by the ranks of one trial. The steady clock is that of the whole machine.
+/// State shared by the ranks of one trial. The steady clock is the same in all processes.
 struct Trial {
   std::atomic<int> num_ready{0};
   std::atomic<double> signalled{0};
@@ -286,7 +286,7 @@ World world_of(int rank, int size, int store_fd) {
   return world;
 }
 
-/// The life of one rank; never returns.
+/// Runs one rank; never returns.
 [[noreturn]] void live(const BenchFaultsOptions& options, int trial_number, int rank, int store_fd, Trial& trial) {
   std::thread killer;
   try {
@@ -313,7 +313,7 @@ World world_of(int rank, int size, int store_fd) {
   ::_exit(0);
 }
 
-/// Ends and reaps whatever of `ranks` still runs.
+/// Kills and reaps those of `ranks` that still run.
 void end_all(std::vector<pid_t>& ranks) {
   for (const pid_t pid : ranks) {
     if (pid <= 0) continue;
@@ -323,7 +323,7 @@ void end_all(std::vector<pid_t>& ranks) {
   ranks.clear();
 }
 
-/// Waits until every survivor (all but the last rank) has ended, or it is too late.
+/// Waits until every survivor (all but the last rank) has ended, or the deadline.
 void wait_for_survivors(const BenchFaultsOptions& options, std::vector<pid_t>& ranks) {
   const double end = steady_seconds() + options.timeout_seconds + 10;
   for (size_t left = ranks.size() - 1; left > 0 && steady_seconds() < end;) {

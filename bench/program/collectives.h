@@ -1,5 +1,5 @@
 #pragma once
-// Seconds of collective operations, ours beside LibTorch's Gloo, in one run of forked ranks.
+// Times collective operations of this library, of LibTorch's Gloo and of MPI in one run of forked ranks.
 
 #include <cstdint>
 #include <string>
@@ -41,17 +41,17 @@ const std::vector<std::string>& collective_ops();
 /// Forks its ranks; the calling process must have one thread. Sizes that cannot be cut into a float for each rank are left out where ranks
 /// hold parts. Every block's result is checked: Error(kFailed) where a sum is wrong. Error of the rank that failed otherwise.
 CollectiveTimes bench_collectives(const BenchCollectivesOptions& options);
-/// The same in this rank of a job that a launcher started on one host; options.num_ranks does not count. The times are rank 0's own: what
+/// Measures in this rank of a job that a launcher started on one host; options.num_ranks is ignored. The times are rank 0's own: what
 /// other ranks return is for nobody. Takes collective_peers(), too.
 CollectiveTimes bench_collectives_in_rank(const BenchCollectivesOptions& options, const World& world);
 
-// How soon survivors hear of a peer that was killed or stopped in the middle of an exchange.
+// Times how soon survivors detect a peer that was killed or stopped during an exchange.
 
 struct BenchFaultsOptions {
   int num_ranks = 2;
   std::string backend = "auto";
   int trials = 100;
-  bool stop = false;             ///< SIGSTOP instead of SIGKILL: only the time-out tells.
+  bool stop = false;             ///< SIGSTOP instead of SIGKILL, which only the time-out detects.
   double timeout_seconds = 2.0;  ///< Of the group.
 };
 

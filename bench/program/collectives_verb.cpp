@@ -48,7 +48,7 @@ std::vector<std::string> names_option(const Arguments& arguments, const std::str
   return names;
 }
 
-/// What was asked for.
+/// What to measure.
 struct Plan {
   std::vector<std::string> ops, own, peers;
   std::vector<int64_t> sizes;
@@ -102,7 +102,7 @@ void print_json(const CollectiveTime& time, int workers) {
   print_line(Json{{"op", time.op}, {"backend", time.backend}, {"workers", workers}, {"bytes", time.bytes}, {"seconds", time.seconds}});
 }
 
-/// This program again, under that MPI's mpirun. An empty result where it does not run here.
+/// Runs this program under the mpirun of an MPI library. Empty if that is not possible.
 CollectiveTimes run_peer(const Plan& plan, const std::string& peer, int workers) {
   std::array<char, 4096> buffer;
   const ssize_t length = ::readlink("/proc/self/exe", buffer.data(), buffer.size());
@@ -110,7 +110,7 @@ CollectiveTimes run_peer(const Plan& plan, const std::string& peer, int workers)
   const std::string program(buffer.data(), static_cast<size_t>(length));
   std::vector<std::string> sizes;
   for (const int64_t bytes : plan.sizes) sizes.push_back(std::to_string(bytes));
-  // Open MPI wants to be told twice that root may run programs. More ranks than cores are what was asked for.
+  // Open MPI needs two variables before root may run programs. More ranks than cores are intended.
   const std::string launcher =
       peer == "open-mpi" ? "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi --oversubscribe" : "mpirun.mpich";
   const std::string command =
@@ -169,7 +169,7 @@ void print_table(const Plan& plan, const Measured& measured, int workers) {
         if (seconds > 0) std::printf(" %13.*f", seconds < 1e-4 ? 2 : 0, 1e6 * seconds);
         else std::printf(" %13s", "-");
       }
-      // In place, every rank's copy is read and written once: 2 p n bytes.
+      // In place each rank reads and writes its copy once: 2 p n bytes.
       const double bound = memory > 0 ? 2.0 * workers * static_cast<double>(bytes) / memory : 0, shm = measured.of(op, bytes, "shm");
       if (op == "allreduce" && bytes >= kLargeBytes && bound > 0 && shm > 0)
         std::printf("   memory allows %.0f, shm reaches %.0f %%", 1e6 * bound, 100 * bound / shm);
@@ -185,7 +185,7 @@ int run_faults(const Arguments& arguments) {
   const int workers = arguments.was_given("workers") ? arguments.config.workers : 2;
   const double timeout = arguments.was_given("timeout") ? arguments.config.timeout : 2.0;
   for (const bool stop : {false, true}) {
-    // A stopped peer takes the whole time-out to notice: a few are enough.
+    // Detecting a stopped peer takes the whole time-out, so a few trials are enough.
     const FaultTimes times = bench_faults({.num_ranks = workers,
                                            .backend = arguments.config.backend,
                                            .trials = stop ? std::min(trials, 3) : trials,
@@ -213,9 +213,9 @@ int run_faults(const Arguments& arguments) {
   return 0;
 }
 
-/// Under mpirun and the like: the launcher's ranks measure, MPI's own collectives among the backends that may be asked for.
+/// Measures in the ranks of a launcher, where MPI's own collectives can be chosen as a backend too.
 int run_in_rank(const Plan& plan, const World& world) {
-  if (world.size < 2) fail(ErrorCode::kBadInput, "bench collectives: one rank has nobody to talk to; start at least 2");
+  if (world.size < 2) fail(ErrorCode::kBadInput, "bench collectives: one rank has no peer; start at least 2");
   std::vector<std::string> backends = plan.own;
   backends.insert(backends.end(), plan.peers.begin(), plan.peers.end());
   const CollectiveTimes times = bench_collectives_in_rank({.backends = backends, .ops = plan.ops, .sizes = plan.sizes}, world);

@@ -1,4 +1,4 @@
-// Seconds of handing a tensor from one process to another on this host, as pipeline stages do.
+// Times handing a tensor from one process to another on this host, as pipeline stages do.
 //
 // Round trips between two ranks: rank 0 hands a tensor over, rank 1 hands one of the same size back; half the time is one hand-over. Copies
 // and both ways of sending rotate block by block, so that what else the machine does falls on all of them. The first byte numbers the
@@ -103,7 +103,7 @@ class HandoverBench {
     if (!leads()) messages_.send(mine_, 0, 0, "a round trip");
   }
 
-  /// There and back, as a round trip is.
+  /// One round trip.
   void copy() {
     if (!leads()) return;
     std::memcpy(other_.data_ptr(), mine_.data_ptr(), mine_.nbytes());
@@ -117,7 +117,7 @@ class HandoverBench {
            " something else");
   }
 
-  /// Seconds of one trip.
+  /// Seconds of one hand-over.
   double timed_block(const std::function<void()>& way, int64_t trips) {
     messages_.barrier();
     const auto begin = Clock::now();
@@ -125,9 +125,9 @@ class HandoverBench {
     return seconds_since(begin) / static_cast<double>(trips);
   }
 
-  /// As many as fill block_seconds; the same on both ranks.
+  /// The number of round trips that fill block_seconds; the same on both ranks.
   int64_t trips_of_block(const std::function<void()>& way) {
-    timed_block(way, 3);  // The first touch of memory.
+    timed_block(way, 3);  // Touches the memory.
     const double seconds = timed_block(way, 5);
     at::Tensor trips = at::empty({1}, at::kLong);
     trips.mutable_data_ptr<int64_t>()[0] = std::clamp<int64_t>(static_cast<int64_t>(options_.block_seconds / seconds), 1, 100'000);
@@ -142,12 +142,12 @@ class HandoverBench {
   int64_t trip_ = 0;
 };
 
-/// Forks two ranks; the calling process must have one thread. What arrives is checked: Error(kFailed) where it is wrong. Error of the rank
-/// that failed otherwise.
+/// Forks two ranks; the calling process must have one thread. Received data are checked: Error(kFailed) if they are wrong. Error of the
+/// rank that failed otherwise.
 HandoverTimes bench_handover(const BenchHandoverOptions& options) {
   for (const int64_t bytes : options.sizes)
     if (bytes < 1) fail(ErrorCode::kBadInput, "bench handover: a size of ", bytes, " bytes");
-  // Rank 0 is another process: its numbers come back through shared memory, behind the backend's name.
+  // Rank 0 is another process, so its numbers are returned in shared memory, after the backend's name.
   const size_t page_bytes = kNameBytes + options.sizes.size() * sizeof(HandoverTime);
   void* const page = ::mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw std::bad_alloc();

@@ -1,4 +1,4 @@
-// What a message between two processes costs (world/messages/), beside a plain socket.
+// Times messages between two processes (world/messages/) beside a plain socket.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -47,7 +47,7 @@ struct BenchMessagesOptions {
 using Clock = std::chrono::steady_clock;
 constexpr double kPatience = 60;
 
-/// The other end, in a thread: what it throws is thrown by join().
+/// The peer, in a thread; join() rethrows its exception.
 class OtherEnd {
  public:
   explicit OtherEnd(std::function<void()> body)
@@ -71,7 +71,7 @@ class OtherEnd {
   std::thread thread_;
 };
 
-/// `exchange` sends and hears back; `stream` sends all large ones and hears that they have come.
+/// `exchange` sends a message and receives the answer; `stream` sends all large ones and receives an acknowledgement.
 MessageTimes timed(const BenchMessagesOptions& options, const std::function<void()>& exchange, const std::function<void()>& stream) {
   for (int i = 0; i < options.num_small / 10; ++i) exchange();
   auto start = Clock::now();
@@ -85,7 +85,7 @@ MessageTimes timed(const BenchMessagesOptions& options, const std::function<void
 
 int num_exchanges(const BenchMessagesOptions& options) { return options.num_small / 10 + options.num_small; }
 
-/// The coordinator's or parameter server's side: answers small ones, counts large ones.
+/// The server's side: answers small messages, counts large ones.
 void serve(MessageServer& server, const BenchMessagesOptions& options) {
   for (int small = 0, large = 0; large < options.num_large;) {
     auto event = server.poll(kPatience);
@@ -97,7 +97,7 @@ void serve(MessageServer& server, const BenchMessagesOptions& options) {
     if (large > 0) event->message = {};
     server.send(event->peer, std::move(event->message));
   }
-  // The last answer has to go out before the server does.
+  // The last answer is sent before the server closes.
   while (server.poll(kPatience)->kind != PeerEvent::Kind::kLost) {
   }
 }
@@ -109,7 +109,7 @@ MessageTimes bench_library(const MessageWay& way, const BenchMessagesOptions& op
   MessageServer server(std::move(listener), limits);
   OtherEnd other([&] { serve(server, options); });
   client.connect(kPatience);
-  const auto hear = [&] {
+  const auto receive = [&] {
     if (!client.receive(kPatience)) fail(ErrorCode::kEnvironment, "no answer came for ", kPatience, " s");
   };
   const PeerMessage small{.data = std::string(options.small_bytes, 's')}, large{.data = std::string(options.large_bytes, 'l')};
@@ -117,11 +117,11 @@ MessageTimes bench_library(const MessageWay& way, const BenchMessagesOptions& op
       options,
       [&] {
         client.send(small);
-        hear();
+        receive();
       },
       [&] {
         for (int i = 0; i < options.num_large; ++i) client.send(large);
-        hear();
+        receive();
       });
   client.close();
   other.join();
@@ -200,14 +200,15 @@ const std::vector<MessageWay>& message_ways() {
   return ways;
 }
 
-/// Between two threads of this process over its loopback device; each has its own context of libzmq's.
+/// Measures between two threads of this process over the loopback device; each has its own libzmq context.
 MessageTimes bench_messages(const MessageWay& way, const BenchMessagesOptions& options) {
   return way.is_plain_socket ? bench_socket(options) : bench_library(way, options);
 }
 
 volatile std::sig_atomic_t is_interrupted = 0;
 
-/// The first asks for an end between two measurements, so that no thread is left with half a message; the second ends the process.
+/// The first signal ends the benchmark between two measurements, so that no thread is left with half a message; the second ends the
+/// process.
 void catch_first_interrupt() {
   struct sigaction action{};
   action.sa_handler = [](int) { is_interrupted = 1; };

@@ -27,13 +27,13 @@ namespace {
 
 struct Printed {
   std::string text;      ///< On standard output, up to kMostBytes.
-  bool is_late = false;  ///< It did not end in time, and was ended.
+  bool is_late = false;  ///< It did not end in time, and was killed.
 };
 
 /// Runs a program in `folder`, in a separate process group and with stderr discarded. It receives SIGTERM if this process exits.
 Printed run_limited(const std::vector<std::string>& command, const std::string& folder, double limit_seconds) {
   constexpr size_t kMostBytes = size_t{1} << 20;
-  constexpr double kGraceSeconds = 10;  // For torchrun, to end its workers.
+  constexpr double kGraceSeconds = 10;  // torchrun needs it to end its workers.
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -44,7 +44,7 @@ Printed run_limited(const std::vector<std::string>& command, const std::string& 
   if (child == 0) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    ::setenv("OMP_NUM_THREADS", "1", 1);  // Our ranks compute on one thread too.
+    ::setenv("OMP_NUM_THREADS", "1", 1);  // As many threads as our ranks have.
     const int nothing = ::open("/dev/null", O_RDWR);
     ::dup2(nothing, STDIN_FILENO), ::dup2(ends[1], STDOUT_FILENO), ::dup2(nothing, STDERR_FILENO);
     if (::chdir(folder.c_str()) == 0) ::execvp(argv[0], argv.data());
@@ -54,7 +54,7 @@ Printed run_limited(const std::vector<std::string>& command, const std::string& 
   ::close(ends[1]);
   Printed printed;
   const double begun = steady_seconds();
-  // What it started itself may hold the pipe open: the time counts, not the end of the pipe alone.
+  // Its children may hold the pipe open, so the deadline counts as well as the end of the pipe.
   for (double left = limit_seconds;; left = begun + limit_seconds + (printed.is_late ? kGraceSeconds : 0) - steady_seconds()) {
     if (left <= 0 && printed.is_late) break;
     if (left <= 0) {

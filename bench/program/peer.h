@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-/// The folder with `script` and workloads.py: --peers, else bench/peers of the checkout this is run from. "" where there is none or none is
+/// The folder with `script` and workloads.py: --peers, else bench/peers of the current folder. "" if it does not exist or none is
 /// wanted. Error(kBadInput) for a folder without it.
 std::string peers_folder(const Arguments& arguments, const std::string& script);
 /// --python, else that of .venv, else python3.

@@ -37,7 +37,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kBlock = 5, kWarmUp = 3;
 constexpr double kLearningRate = 1e-3;
 
-/// The whole model on this rank alone.
+/// Trains the whole model on this rank.
 class AloneTrainee {
  public:
   AloneTrainee(const BenchWorkload& workload, const UpdateRule& rule)
@@ -60,7 +60,7 @@ class AloneTrainee {
   std::vector<double> update_seconds_;
 };
 
-/// This rank's part of a pipeline.
+/// This rank's stages of a pipeline.
 class PipelineTrainee {
  public:
   PipelineTrainee(const BenchWorkload& workload, const UpdateRule& rule, Group group, const Layout& layout, const StageAssignment& stages)
@@ -75,8 +75,8 @@ class PipelineTrainee {
 
   void step() {
     PipelineWork work;
-    work.input = [&](int k) { return piece(batch_.input, k); };
-    work.loss = [&](int k, const at::Tensor& output) { return cross_entropy(output, piece(batch_.target, k)) / num_micro_batches_; };
+    work.input = [&](int k) { return micro_batch(batch_.input, k); };
+    work.loss = [&](int k, const at::Tensor& output) { return cross_entropy(output, micro_batch(batch_.target, k)) / num_micro_batches_; };
     strategy_->zero_grad();
     parallel_.pipeline()->step(num_micro_batches_, work);
     strategy_->exchange_without_backward();
@@ -89,7 +89,7 @@ class PipelineTrainee {
   PipelineMeter::Result result() { return meter_.result(); }
 
  private:
-  at::Tensor piece(const at::Tensor& tensor, int k) const {
+  at::Tensor micro_batch(const at::Tensor& tensor, int k) const {
     const int64_t size = tensor.size(0) / num_micro_batches_;
     return tensor.narrow(0, k * size, size);
   }
@@ -103,7 +103,7 @@ class PipelineTrainee {
 };
 
 Profile profile_of(const BenchWorkload& workload, int num_micro_batches, Group& group) {
-  // A hand-over inside of a host: docs/algorithms/handover.md.
+  // Seconds of a hand-over within a host: docs/algorithms/handover.md.
   constexpr double kLatencySeconds = 5e-6, kBytesPerSecond = 4e9;
   const auto model = build_model(workload.model, workload.shape, 0);
   const BatchTensors batch = bench_batch(workload);
@@ -133,7 +133,7 @@ StageAssignment assign_stages(const Profile& profile, const Layout& layout) {
   return stages;
 }
 
-/// The largest share of the model's weights that a worker has.
+/// The largest number of weights of a worker.
 double largest_weight_share(const Profile& profile, const StageAssignment& stages, int num_workers) {
   std::vector<double> bytes(static_cast<size_t>(num_workers));
   double all = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Seconds of a training step through a pipeline, schedule by schedule, beside one worker alone and beside the forecast.
+// Times a training step through a pipeline for each schedule, beside one worker and beside the forecast.
 
 #include <string>
 #include <vector>
@@ -31,7 +31,7 @@ struct BenchPipelineOptions {
 };
 
 struct BenchPipelineTimes {
-  double one_worker_seconds = 0;         ///< Rank 0 with the whole batch in one piece and no pipeline, while the others wait idle.
+  double one_worker_seconds = 0;         ///< Rank 0 with the whole batch and no pipeline, while the others are idle.
   std::vector<PipelineTimes> schedules;  ///< In the order asked for.
 };
 
@@ -46,8 +46,8 @@ struct BenchDelaysOptions {
   int steps = 3;
 };
 
-/// The same with layers that sleep: what is left is the runtime itself, on any number of ranks. predicted_seconds is the schedule's
-/// simulation with these very delays.
+/// Measures with layers that sleep, which leaves the time of the runtime itself, on any number of ranks. predicted_seconds is the
+/// schedule's simulation with these very delays.
 std::vector<PipelineTimes> bench_pipeline_delays(const BenchDelaysOptions& options);
 
 /// 1F1B with stages that sleep as long as the layers of `model` (of pictures, 3x32x32, 16 a micro-batch) compute here, cut with split=even

@@ -1,4 +1,4 @@
-// A pipeline of sleeping layers, one a stage: what a step takes longer than its simulation is the runtime's own time.
+// A pipeline of sleeping layers, one for each stage: the time of a step beyond its simulation is that of the runtime.
 //
 // The first stage's input needs no gradient; its weight part sleeps for both, as the first layers of a model have nothing to hand back
 // early. The layers are equal; or each stage sleeps as long as its layers of a real model compute here, which shows what a cut is worth on
@@ -35,7 +35,7 @@ namespace {
 // A model whose layers sleep instead of computing: sleeping ranks need no processor, so that 8 of them run undisturbed on a machine with 2
 // cores.
 
-/// Seconds of one micro-batch.
+/// Seconds that a layer sleeps for one micro-batch.
 struct Delays {
   double forward = 0, backward_input = 0, backward_weight = 0;
 };
@@ -98,9 +98,9 @@ std::shared_ptr<LayerGraph> sleeping_model(const std::vector<Delays>& delays) {
   return graph;
 }
 
-constexpr int64_t kMicroBatch = 16;  // Pictures, where the delays are those of a model's layers.
+constexpr int64_t kMicroBatch = 16;  // Pictures of a micro-batch whose delays are those of a model's layers.
 
-/// One a stage; stages of a rank share its part evenly.
+/// The delays of each stage; stages of one rank divide its time evenly.
 std::vector<Delays> delays_of(int num_stages, const BenchDelaysOptions& options) {
   const double part = options.part_seconds * options.num_ranks / num_stages;
   std::vector<Delays> delays(static_cast<size_t>(num_stages), Delays{part, part, part});
@@ -117,7 +117,7 @@ Layout layout_of(const std::string& schedule, const BenchDelaysOptions& options)
   return layout;
 }
 
-/// The layers are the stages, in the places that the schedule gives them.
+/// A plan whose stages are single layers, placed as the schedule says.
 StageAssignment stages_of(const std::string& schedule, int num_ranks) {
   StageAssignment stages;
   for (const std::vector<int>& ranks : ranks_of_stages(make_schedule(schedule, {.num_ranks = num_ranks, .num_micro_batches = 1}))) {
@@ -128,7 +128,7 @@ StageAssignment stages_of(const std::string& schedule, int num_ranks) {
 }
 
 Json measure(const std::string& schedule, const std::vector<Delays>& delays, const BenchDelaysOptions& options, Group& group) {
-  ::prctl(PR_SET_TIMERSLACK, 1UL);  // The kernel may wake late by 50 us otherwise.
+  ::prctl(PR_SET_TIMERSLACK, 1UL);  // By default the kernel may wake a thread 50 us late.
   const auto model = sleeping_model(delays);
   ModelPart parallel(*model, group, layout_of(schedule, options), stages_of(schedule, options.num_ranks));
   PipelineWork work;
@@ -141,7 +141,7 @@ Json measure(const std::string& schedule, const std::vector<Delays>& delays, con
   return Json{{"step_seconds", result.step_seconds}, {"bubble", result.bubble}, {"trace", timeline_trace(result.last).dump()}};
 }
 
-/// What the delays and the schedule alone say.
+/// The step as simulated from delays and schedule.
 Timeline simulated(const std::string& schedule, const std::vector<Delays>& delays, const BenchDelaysOptions& options, bool equal_parts) {
   StageCosts costs;
   for (const Delays& one : delays) {
@@ -171,7 +171,7 @@ void check_workers(const BenchDelaysOptions& options) {
   if (options.num_ranks < 2) fail(ErrorCode::kBadInput, "bench pipeline: ", options.num_ranks, " workers; a pipeline needs 2 or more");
 }
 
-/// How long each stage of a real model computes for one micro-batch when cut so; [stage][forward, input part, weight part].
+/// Seconds that each stage of a real model computes for one micro-batch with this cut; [stage][forward, input part, weight part].
 Json stages_of_model(const std::string& specification, const std::vector<std::string>& splits, const BenchDelaysOptions& options) {
   const auto model = build_model(specification, {.input = {3, 32, 32}, .num_classes = 10}, 0);
   const at::Tensor input = at::randn({kMicroBatch, 3, 32, 32});
@@ -205,7 +205,7 @@ std::vector<PipelineTimes> bench_pipeline_delays(const BenchDelaysOptions& optio
 std::vector<PipelineTimes> bench_split_delays(const std::string& model, const BenchDelaysOptions& options) {
   check_workers(options);
   const std::vector<std::string> splits = {"even", "auto"};
-  // In a rank: this process must keep one thread.
+  // Measured in a forked rank, since this process must keep one thread.
   const Json of_splits =
       measure_in_ranks(1, options.backend, [&](const World&, Group&) { return stages_of_model(model, splits, options); });
   std::vector<PipelineTimes> times;

@@ -26,7 +26,7 @@ constexpr int kMaxWorkers = 64, kMaxMicroBatches = 4096;
 
 double forecast_error(const PipelineTimes& times) { return std::abs(times.predicted_seconds - times.step_seconds) / times.step_seconds; }
 
-/// Medians over rounds, number by number.
+/// The medians of all numbers over rounds.
 PipelineTimes median_of(const std::vector<PipelineTimes>& rounds) {
   PipelineTimes middle = rounds.back();
   const auto middle_of = [&](double PipelineTimes::* number) {
@@ -68,7 +68,7 @@ void print_row(const std::string& name, const PipelineTimes& times) {
   std::fflush(stdout);
 }
 
-/// PREFIX-1f1b.json and so on.
+/// The path of a trace: PREFIX-1f1b.json and so on.
 void write_traces(const Arguments& arguments, const std::vector<PipelineTimes>& all) {
   const std::string prefix = arguments.option("trace", "");
   for (const PipelineTimes& times : all) {
@@ -139,7 +139,7 @@ struct Peer {
 
 struct Measured {
   std::vector<double> one_worker;
-  std::vector<std::vector<PipelineTimes>> schedules;  // By schedule and round.
+  std::vector<std::vector<PipelineTimes>> schedules;  // Indexed by schedule and round.
   std::vector<Peer> peers;
 };
 
@@ -148,7 +148,7 @@ Measured measure(const Arguments& arguments, const BenchPipelineOptions& options
   const std::string folder = peers_folder(arguments, "pipeline.py"), python = peers_python(arguments);
   Measured measured;
   measured.schedules.resize(options.schedules.size());
-  // The script has the workload of this name alone.
+  // The script knows this workload only.
   if (!folder.empty() && options.workload == "gpt") measured.peers = {{"gpipe", {}}, {"1f1b", {}}};
   else if (!folder.empty()) log_info("PyTorch's pipelining is measured beside the workload gpt alone");
   for (int64_t round = 0; round < rounds; ++round) {

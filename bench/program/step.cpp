@@ -126,7 +126,7 @@ void measure(const BenchStepOptions& options, const World& world, StepTimes& out
 
 StepTimes bench_step(const BenchStepOptions& options) {
   bench_workload(options.workload);
-  // Rank 0 is another process: its result comes back through a shared page.
+  // Rank 0 is another process, so its result is returned in a shared page.
   void* const page = ::mmap(nullptr, sizeof(StepTimes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw std::bad_alloc();
   StepTimes& shared = *new (page) StepTimes;

@@ -22,12 +22,12 @@ struct BenchWorkload {
 
 /// mlp-small, mlp, cnn, gpt.
 const std::vector<std::string>& bench_workloads();
-/// Error(kBadInput) for a name that is none of these.
+/// Error(kBadInput) for an unknown name.
 BenchWorkload bench_workload(const std::string& name);
-/// The batch that every step trains on; the same in every process.
+/// The batch of every step, the same in every process.
 BatchTensors bench_batch(const BenchWorkload& workload);
 
-// Seconds of one data-parallel training step beside what it cannot be below: the same step without any exchange.
+// Times a data-parallel training step beside its floor: the same step without any exchange.
 
 struct StepTimes {
   double step_seconds = 0;        ///< Median of rank 0's steps with `num_ranks` data-parallel ranks.

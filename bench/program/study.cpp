@@ -35,7 +35,7 @@ struct TrialTime {
   double val_error = 0;    ///< At the end.
 };
 
-/// The model and evaluation grid as a study's.
+/// Model and evaluation grid of a study.
 study::StudySpec bench_study_spec(const BenchStudyOptions& options) {
   study::StudySpec spec;
   spec.name = "bench";
@@ -45,10 +45,10 @@ study::StudySpec bench_study_spec(const BenchStudyOptions& options) {
   return spec;
 }
 
-/// Samples in memory, once for all trials.
+/// The samples, held in memory for all trials.
 std::shared_ptr<const TrialData> bench_study_data(const DataSet& data) { return std::make_shared<const TrialData>(data); }
 
-/// One trial in this process, one thread.
+/// Runs one trial in this process on one thread.
 TrialTime bench_trial(const BenchStudyOptions& options, std::shared_ptr<const TrialData> data) {
   const auto runner = make_model_runner(bench_study_spec(options), std::move(data), Group(), {.use_dense_chain = options.use_dense_chain});
   TrialTime time;
@@ -70,7 +70,7 @@ constexpr double kSecondsOfHour = 3600;
 const char* const kDefaultFolder = "/usr/share/datasets/fashion-mnist";
 const char* const kPeerModel = "fc:hidden=64,layers=3";
 
-/// Processor seconds of whole trials, by round.
+/// Processor seconds of whole trials in each round.
 struct Measured {
   std::vector<double> chain, autograd, peer;
   double val_error = 0;

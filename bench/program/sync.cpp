@@ -1,4 +1,4 @@
-// What each way of waiting, or not waiting, for other workers comes to: trainings under the virtual clock (docs/guide/virtual_time.md), so
+// Compares sync modes by trainings under the virtual clock (docs/guide/virtual_time.md), so
 // gradients are real, and all numbers are the same on every machine.
 #include <sys/wait.h>
 
@@ -31,7 +31,7 @@
 namespace cohort {
 namespace {
 
-/// One cell of the table: a mode under a condition.
+/// One cell of the table: a sync mode under a condition.
 struct SyncCell {
   std::string workload, condition;
   std::string sync, compress, remedy;  ///< As --layout and --remedy have them; "": none.
@@ -45,7 +45,7 @@ struct SyncCell {
   std::vector<SyncAdviceRecord::Row> advised;       ///< Of the advice that the run ended with, sync and time_high alone; step first.
 };
 
-/// What is said of asynchronous training, held against the cells.
+/// Statements about asynchronous training, tested with the cells.
 struct SyncSentence {
   std::string sentence;
   int64_t holds = 0, of = 0;  ///< Comparisons of two cells.
@@ -103,7 +103,7 @@ const Workload& workload_of(const std::string& name) {
        "; there are: ", join(sync_workloads(), " "));
 }
 
-/// Gone with its end.
+/// A temporary folder, removed with this object.
 class Folder {
  public:
   Folder() {
@@ -162,7 +162,7 @@ std::tuple<std::string, std::string, int64_t> case_of(const SyncCell& cell) { re
 
 std::string SyncCell::mode() const { return concat(sync, compress.empty() ? "" : "/" + compress, remedy.empty() ? "" : "+" + remedy); }
 
-/// Error(kBadInput) for a name that is none of these.
+/// Error(kBadInput) for an unknown name.
 void check_sync_workload(const std::string& name) { workload_of(name); }
 
 void check_sync_condition(const std::string& name) {
@@ -247,7 +247,7 @@ SyncCell measure_sync(const std::string& name, const std::string& condition, con
 }
 
 std::vector<SyncSentence> sync_sentences(const std::vector<SyncCell>& cells) {
-  std::map<std::tuple<std::string, std::string, int64_t>, std::map<std::string, const SyncCell*>> all;  // By case and mode.
+  std::map<std::tuple<std::string, std::string, int64_t>, std::map<std::string, const SyncCell*>> all;  // Keyed by case and mode.
   for (const SyncCell& cell : cells)
     all[case_of(cell)][concat(cell.sync, cell.compress.empty() ? "" : "/", cell.remedy.empty() ? "" : "+")] = &cell;
   const auto with_both = [&](const std::string& a, const std::string& b, const std::function<bool(const SyncCell&, const SyncCell&)>& holds,
@@ -276,7 +276,7 @@ std::vector<SyncSentence> sync_sentences(const std::vector<SyncCell>& cells) {
       with_both(
           "async+", "async", [](const auto& a, const auto& b) { return a.val_loss < b.val_loss; },
           "the remedy for stale gradients is a smaller rate: a smaller validation loss with it")};
-  // The slowest worker, and how far seeds lie apart, are comparisons of several cases.
+  // These statements compare several cases: the slowest worker, and the spread over seeds.
   SyncSentence slowest{.sentence = "an asynchronous update does not depend on the slowest worker: 90 % of the workers' speeds together"},
       stable{.sentence = "asynchronous is less stable: seeds end further apart"};
   std::map<std::pair<std::string, std::string>, std::map<std::string, std::pair<double, double>>> ranges;
@@ -290,7 +290,8 @@ std::vector<SyncSentence> sync_sentences(const std::vector<SyncCell>& cells) {
     if (condition != "slow" || even == all.end() || !modes.contains("async") || !even->second.contains("async")) continue;
     ++slowest.of;
     const SyncCell& with_slow = *modes.at("async");
-    const double speeds = (with_slow.num_workers - 1 + 1 / kSlowFactor) / with_slow.num_workers;  // Beside those of all as fast.
+    const double speeds =
+        (with_slow.num_workers - 1 + 1 / kSlowFactor) / with_slow.num_workers;  // Relative to workers that are all equally fast.
     slowest.holds += with_slow.samples_per_second > 0.9 * speeds * even->second.at("async")->samples_per_second ? 1 : 0;
   }
   for (const auto& [key, modes] : ranges) {
@@ -337,7 +338,7 @@ void print_json(const SyncCell& cell) {
   std::fflush(stdout);
 }
 
-/// Before hours of others.
+/// Checks names before hours of training.
 void check_modes(const std::vector<std::string>& modes) {
   const std::vector<std::string> known = {"step", "async", "stale", "queue", "local", "diloco"};
   for (const std::string& mode : modes) {
@@ -353,7 +354,7 @@ void check_once(const char* option, std::vector<std::string> names) {
   if (twice != names.end()) fail(ErrorCode::kBadInput, "bench sync: --", option, " names ", *twice, " twice");
 }
 
-/// The first ends the bench after the child that it also ends; its folder is gone then.
+/// The first signal also ends the child; the benchmark ends after it, with its folder removed.
 void catch_first_interrupt() {
   struct sigaction action{};
   action.sa_handler = [](int) {};
@@ -361,7 +362,7 @@ void catch_first_interrupt() {
   for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
 }
 
-/// The seeds of one mode under one condition.
+/// Trains all seeds of one mode under one condition.
 void print_row(const std::vector<SyncCell>& seeds) {
   const auto middle = [&](double SyncCell::* number) {
     std::vector<double> values;
@@ -389,7 +390,7 @@ std::vector<VerbOption> bench_sync_options() {
 int bench_sync_verb(const Arguments& arguments) {
   const Config& given = arguments.config;
   const int workers = given.workers > 0 ? given.workers : 4;
-  if (workers < 2) fail(ErrorCode::kBadInput, "bench sync: --workers ", workers, ": one worker waits for nobody; give 2 or more");
+  if (workers < 2) fail(ErrorCode::kBadInput, "bench sync: --workers ", workers, ": one worker has none to wait for; give 2 or more");
   const int64_t seeds = arguments.integer_option("seeds", 3, 1, 1000);
   const std::vector<std::string> workloads = split(arguments.option("workload", "cnn,transformer"), ','),
                                  conditions = split(arguments.option("conditions", join(sync_conditions(), ",")), ','),

@@ -45,7 +45,7 @@ class GroupSystem : public BenchSystem {
   bool shared_;
 };
 
-/// LibTorch's own ProcessGroupGloo.
+/// LibTorch's ProcessGroupGloo.
 class GlooSystem : public BenchSystem {
  public:
   explicit GlooSystem(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}
@@ -85,7 +85,7 @@ std::unique_ptr<BenchSystem> make_bench_system(const std::string& name, c10::int
                                        name == "shm");
 }
 
-// MPI's own collectives as a thing to measure, without MPI's headers: the few functions are looked up in the library, and the handles are
+// MPI's own collectives, without MPI's headers: the few functions are looked up in the library, and the handles are
 // those of its stable binary interface. Open MPI's are addresses of objects that it exports (ompi_mpi_comm_world, ...), MPICH's are the
 // numbers that the MPICH ABI initiative fixes (2013, www.mpich.org/abi) for every library that calls itself libmpi.so.12 or libmpich.so.12.
 namespace {

@@ -11,11 +11,11 @@
 
 namespace cohort {
 
-/// One rank's end; all ranks make the same calls. Tensors are floats, 1-d.
+/// A system in one rank; all ranks make the same calls. Tensors are one-dimensional floats.
 class BenchSystem {
  public:
   virtual ~BenchSystem() = default;
-  /// Memory as this system likes it best. Collective; contents are not defined.
+  /// Memory of the kind that is fastest for this system. Collective; contents are undefined.
   virtual at::Tensor allocate(int64_t num_elements);
   /// Whether allocate() is more than at::empty, so that buffers cannot be shared with other systems.
   virtual bool has_own_memory() const { return false; }

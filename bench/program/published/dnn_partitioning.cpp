@@ -121,7 +121,7 @@ class Reader : JsonInstance {
     }
   }
 
-  /// Inputs first: Kahn's algorithm, the earliest in the file first.
+  /// Sorts topologically by Kahn's algorithm, ties by the order in the file.
   void sort(PartitionGraph& graph) const {
     std::vector<int> missing, order, place(graph.nodes.size());
     for (PartitionGraph::Node& node : graph.nodes) {
@@ -176,7 +176,7 @@ PartitionGraph read_partition_graph(const std::string& path, const InstanceOptio
   PartitionGraph graph = Reader(path).read();
   if (options.devices) graph.num_accelerators = *options.devices;
   if (options.memory_bytes) graph.memory_bytes = *options.memory_bytes;
-  // More than one for each group is of no use.
+  // More devices than groups have no use.
   graph.num_accelerators = std::min(graph.num_accelerators, graph.num_groups);
   graph.num_cpus = std::min(graph.num_cpus, graph.num_groups);
   return graph;

@@ -1,6 +1,6 @@
 #pragma once
-// Pieces of work on devices, and values that cost time wherever they cross from one device to another: what the largest load of a plan is
-// made of. A producer and its readers are the pins of a net; a net that lies on several devices costs each accelerator of them once.
+// The problem of placing items of work on devices with the smallest largest load, where values cost time when they cross between devices. A
+// producer and its readers are the pins of a net; a net that lies on several devices costs each accelerator of them once.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,40 +12,40 @@ namespace cohort {
 
 struct LoadProblem {
   struct Item {
-    double work = 0;      ///< On an accelerator; infinite where none can run it.
-    double cpu_work = 0;  ///< On a CPU core.
-    double bytes = 0;     ///< On an accelerator.
+    double work = 0;      ///< Seconds on an accelerator; infinite if none can run it.
+    double cpu_work = 0;  ///< Seconds on a CPU core.
+    double bytes = 0;     ///< Memory on an accelerator.
   };
   struct Net {
     double cost = 0;
-    std::vector<int> pins;  ///< Items, sorted, none twice.
+    std::vector<int> pins;  ///< Items, sorted, each once.
   };
   std::vector<Item> items;
   std::vector<Net> nets;
   int num_accelerators = 1, num_cpus = 0;
-  double memory_bytes = 0;  ///< Of an accelerator.
+  double memory_bytes = 0;  ///< Memory of an accelerator.
 
   int num_parts() const { return num_accelerators + num_cpus; }
   bool is_cpu(int part) const { return part >= num_accelerators; }
   double work_on(int part, int item) const { return is_cpu(part) ? items[item].cpu_work : items[item].work; }
 };
 
-/// A part for each item: accelerators from 0, CPU cores behind them.
+/// The part of each item: accelerators from 0, then CPU cores.
 using Placement = std::vector<int>;
 
-/// Of each part.
+/// The load of each part.
 std::vector<double> loads_of(const LoadProblem& problem, const Placement& placement);
 double largest_load(const LoadProblem& problem, const Placement& placement);
-/// Memory holds, and each item is where it can run.
+/// Whether memory suffices and each item can run on its part.
 bool fits(const LoadProblem& problem, const Placement& placement);
 
-/// A smaller problem in which items that stay together are one, with the way back.
+/// A smaller problem in which groups of items are joined, and the mapping back.
 struct Contraction {
   LoadProblem problem;
-  std::vector<int> item_of;  ///< Of each old item.
+  std::vector<int> item_of;  ///< The new item of each old one.
 
   Placement widen(const Placement& placement) const;
-  /// Contracts what was contracted once more.
+  /// Composes this contraction with a further one.
   void further(const Contraction& next);
 };
 
@@ -62,12 +62,12 @@ Contraction contract_heavy(const LoadProblem& problem, double cost, double most_
 /// The most work that CPU cores can take off the accelerators in `seconds` each: a knapsack with pieces of items.
 double work_that_cpus_take(const LoadProblem& problem, double seconds);
 
-// The plan with the least largest load that the search finds, what no plan can be below, and the steps of the search.
+// The search for the plan with the smallest largest load, its lower bound, and its steps.
 
-/// What no plan can be below.
+/// A lower bound on the load of any plan.
 struct Bound {
   double value = 0;
-  std::string by;  ///< The relaxation that gave it.
+  std::string by;  ///< The relaxation it comes from.
 };
 
 /// The best of the cheap bounds: area, largest piece, bin packing of pieces that no plan below `most_load` divides. `most_load`: the load
@@ -88,7 +88,7 @@ class LoadState {
   LoadState(const LoadProblem& problem, Placement placement);
 
   void move(int item, int to);
-  /// Bytes that a part holds beyond its memory, as a share of it.
+  /// Bytes of a part beyond its memory, relative to that memory.
   double excess(int part) const;
 
   int part_of(int item) const { return placement_[item]; }
@@ -112,8 +112,8 @@ class LoadState {
   std::vector<std::vector<int>> nets_of_;
   Placement placement_;
   std::vector<double> loads_, bytes_;
-  std::vector<int> count_;  ///< Pins of a net on a part, net by net.
-  std::vector<int> span_;   ///< Parts that a net lies on.
+  std::vector<int> count_;  ///< Number of pins of each net on each part.
+  std::vector<int> span_;   ///< Number of parts of each net.
   std::vector<int> cut_;    ///< Nets with a span above 1,
   std::vector<int> place_;  ///< and where each stands among them.
 };
@@ -122,7 +122,7 @@ struct AnnealOptions {
   int64_t steps = 100'000;
   double hot = 0.03;       ///< Largest rise of the load that is often accepted, as a share of it: in the beginning,
   double cold = 0.0002;    ///< and in the end.
-  double mean_weight = 1;  ///< Of the accelerators' mean load beside the largest.
+  double mean_weight = 1;  ///< Weight of the accelerators' mean load in the objective.
   uint64_t seed = 1;       ///< The same seed gives the same answer.
   double goal = 0;         ///< A load that ends the search.
   double deadline = 0;     ///< steady_seconds() at which it ends; 0: none.
@@ -133,8 +133,8 @@ struct AnnealOptions {
 Placement anneal_loads(const LoadProblem& problem, const Placement& start, const AnnealOptions& options);
 
 struct LoadSearchOptions {
-  int64_t steps = 0;           ///< Of annealing; 0: by the number of items. They count, not seconds, so that answers repeat.
-  double search_seconds = 10;  ///< At most.
+  int64_t steps = 0;           ///< Steps of annealing; 0: by the number of items. They count, not seconds, so that answers repeat.
+  double search_seconds = 10;  ///< The largest search time.
   uint64_t seed = 1;
 };
 

@@ -39,7 +39,7 @@ namespace cohort {
 namespace {
 
 /// A profile of PipeDream's (graph.txt): a graph of layers with times and bytes of one mini-batch. Without what PipeDream leaves out:
-/// inputs, and outputs of tuples that nobody reads. All vectors go by the numbers of `dag`.
+/// inputs, and unused outputs of tuples. All vectors go by the numbers of `dag`.
 struct PipedreamGraph {
   Dag dag;
   std::vector<std::string> names;
@@ -61,16 +61,16 @@ struct PipedreamGraph {
 
 constexpr size_t kMostFileBytes = size_t{16} << 20;
 constexpr size_t kMostNodes = 5000, kMostEdges = 100'000;
-constexpr double kMostValue = 1e30;  // Sums and products of what is smaller stay finite.
+constexpr double kMostValue = 1e30;  // Sums and products of smaller values stay finite.
 constexpr std::array<std::string_view, 4> kFields = {"forward_compute_time", "backward_compute_time", "activation_size", "parameter_size"};
 
-/// ID, WHAT, fields; two pieces in a line of an edge.
-std::vector<std::string_view> pieces_of(std::string_view line, std::string_view separator) {
-  std::vector<std::string_view> pieces;
+/// Splits a line: ID, WHAT, fields for a node; two parts for an edge.
+std::vector<std::string_view> split_view(std::string_view line, std::string_view separator) {
+  std::vector<std::string_view> parts;
   for (;;) {
     const size_t end = line.find(separator);
-    pieces.push_back(line.substr(0, end));
-    if (end == std::string_view::npos) return pieces;
+    parts.push_back(line.substr(0, end));
+    if (end == std::string_view::npos) return parts;
     line.remove_prefix(end + separator.size());
   }
 }
@@ -86,7 +86,7 @@ class Reader {
 
   PipedreamGraph read() {
     const std::string text = read_small_file(path_, kMostFileBytes);
-    for (const std::string_view line : pieces_of(text, "\n")) {
+    for (const std::string_view line : split_view(text, "\n")) {
       ++line_number_;
       if (trim(line).empty()) continue;
       if (line[0] == ' ' || line[0] == '\t') read_edge(trim(line));
@@ -112,7 +112,7 @@ class Reader {
     if (text.empty() || text.front() != '[') return number(text, field);
     if (text.back() != ']') refuse(text, "']' at the end of a list");
     double sum = 0;
-    for (const std::string_view piece : pieces_of(text.substr(1, text.size() - 2), ";")) sum += number(piece, field);
+    for (const std::string_view value : split_view(text.substr(1, text.size() - 2), ";")) sum += number(value, field);
     return sum;
   }
 
@@ -129,12 +129,12 @@ class Reader {
   }
 
   void read_node(std::string_view line) {
-    const std::vector<std::string_view> pieces = pieces_of(line, " -- ");
-    if (pieces.size() != 3 && pieces.size() != 4) refuse(line, "ID -- WHAT -- forward_compute_time=...");
-    Node node{.name = trim(pieces[0]), .what = trim(pieces[1]), .values = {}};
+    const std::vector<std::string_view> parts = split_view(line, " -- ");
+    if (parts.size() != 3 && parts.size() != 4) refuse(line, "ID -- WHAT -- forward_compute_time=...");
+    Node node{.name = trim(parts[0]), .what = trim(parts[1]), .values = {}};
     if (node.name.empty()) refuse(line, "the name of a node");
     std::array<bool, 4> seen{};
-    for (const std::string_view field : pieces_of(pieces[2], ",")) read_field(trim(field), node, seen);
+    for (const std::string_view field : split_view(parts[2], ",")) read_field(trim(field), node, seen);
     for (size_t i = 0; i < seen.size(); ++i)
       if (!seen[i]) refuse(line, "a field ", kFields[i]);
     if (nodes_.size() == kMostNodes) refuse(line, "at most ", kMostNodes, " nodes");
@@ -149,10 +149,10 @@ class Reader {
   }
 
   void read_edge(std::string_view line) {
-    const std::vector<std::string_view> pieces = pieces_of(line, " -- ");
-    if (pieces.size() != 2) refuse(line, "FROM -- TO");
+    const std::vector<std::string_view> parts = split_view(line, " -- ");
+    if (parts.size() != 2) refuse(line, "FROM -- TO");
     if (edges_.size() == kMostEdges) refuse(line, "at most ", kMostEdges, " edges");
-    const std::pair<int, int> edge(node_called(trim(pieces[0])), node_called(trim(pieces[1])));
+    const std::pair<int, int> edge(node_called(trim(parts[0])), node_called(trim(parts[1])));
     if (!edges_.insert(edge).second) refuse(line, "an edge that occurs once");
   }
 
@@ -208,7 +208,7 @@ class Reader {
 };
 
 constexpr size_t kMostDownsets = 200'000, kMostDownsetsInTwoLevels = 1500;
-constexpr size_t kFewDownsets = 3000;  // So few are searched at once, without linear orders before.
+constexpr size_t kFewDownsets = 3000;  // Up to so many are searched at once, without linear orders first.
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// For each node its ancestors with a successor that is neither the node nor an ancestor of it.
@@ -315,7 +315,7 @@ class Planner : InstanceSearch {
     take_bound(largest, "largest layer");
   }
 
-  /// Of the stage of a layer. On two levels the exchange is left out: its share depends on the stage's place.
+  /// Least seconds of the stage of a layer. On two levels the exchange is left out: its share depends on the stage's place.
   double least_seconds(size_t node) const {
     const double seconds = graph_.seconds[node], bytes = graph_.parameter_bytes[node];
     if (levels_.size() == 2) return seconds / levels_[0].machines / levels_[1].machines;

@@ -93,7 +93,7 @@ class Planner : InstanceSearch {
     return least;
   }
 
-  /// Of a stage that holds the node, with the replicas that are best for it, one or as many as there can be.
+  /// Least seconds of a stage that holds the node, with the replicas that are best for it, one or as many as there can be.
   double least_seconds(const PiperNode& node) const {
     double least = kInfinity;
     for_each_variant(node, [&](const PiperVariant& variant, int degree) {
@@ -143,7 +143,7 @@ class Planner : InstanceSearch {
             {"TMPCids", variants}};
   }
 
-  /// A plan below the limit is taken.
+  /// Keeps a plan below the limit.
   PiperVerdict test(const Downsets& sets, const std::vector<double>& area, double limit) {
     const PiperLimitResult result = search_piper_limit(instance_, sets, area, limit, deadline());
     if (result.verdict == PiperVerdict::kPlan) take_plan(sets, result.stages);
@@ -152,7 +152,7 @@ class Planner : InstanceSearch {
 
   void search(const Downsets& sets) {
     const std::vector<double> area = sets.sums(area_);
-    bool again = !answer_.plan.empty();  // A plan of linear orders is often the best: ask that first.
+    bool again = !answer_.plan.empty();  // A plan of linear orders is often the best: that limit is tried first.
     if (!again && test(sets, area, kInfinity) != PiperVerdict::kPlan) return;
     double low = answer_.lower_bound;
     while (answer_.objective > low * (1 + kClose) && has_time()) {
@@ -218,7 +218,7 @@ InstanceAnswer solve_piper(const std::string& path, const InstanceOptions& optio
 namespace {
 
 constexpr size_t kMostFileBytes = size_t{64} << 20, kMostNodes = 5000, kMostEdges = 100'000, kMostDegrees = 32;
-constexpr double kMost = 1e30;  // Sums and products of what is smaller stay finite.
+constexpr double kMost = 1e30;  // Sums and products of smaller values stay finite.
 constexpr double kLeastPositive = 1e-9;
 
 class Reader : JsonInstance {

@@ -14,19 +14,19 @@ namespace cohort {
 struct PiperVariant {
   std::string id;  ///< "vanilla" or "activation recomp".
   double seconds = 0, parameter_bytes = 0;
-  double bytes_per_micro_batch = 0, fixed_bytes = 0;  ///< Of memory: memoryUsageA and memoryUsageB.
-  std::vector<double> sync_in_bytes, sync_out_bytes;  ///< One an edge of dag.before[node] and dag.after[node].
+  double bytes_per_micro_batch = 0, fixed_bytes = 0;  ///< Memory: memoryUsageA and memoryUsageB.
+  std::vector<double> sync_in_bytes, sync_out_bytes;  ///< One for each edge of dag.before[node] and dag.after[node].
 };
 
 struct PiperNode {
   int64_t id = 0;
   std::vector<std::vector<PiperVariant>> variants;  ///< For each of PiperInstance::degrees, none to two.
-  std::vector<double> in_bytes, out_bytes;          ///< Of the edges of dag.before[node] and dag.after[node].
+  std::vector<double> in_bytes, out_bytes;          ///< For the edges of dag.before[node] and dag.after[node].
 };
 
 struct PiperInstance {
   Dag dag;
-  std::vector<PiperNode> nodes;  ///< By the numbers of `dag`.
+  std::vector<PiperNode> nodes;  ///< Indexed by the numbers of `dag`.
   std::vector<int> degrees;      ///< Ascending; the first is 1.
   int devices = 0, batch = 0;
   double memory_bytes = 0, bytes_per_second = 0;
@@ -43,7 +43,7 @@ struct LayerVariants {
 
 struct VariantChoice {
   enum class LoadVerdict { kFits, kNone, kNotKnown } verdict = LoadVerdict::kNone;
-  std::vector<int> variant;  ///< Of each layer; only where it fits.
+  std::vector<int> variant;  ///< The variant of each layer, if the stage fits.
 };
 
 /// Which layers of a stage take their slower but smaller variant: some choice with all bytes <= memory_bytes and all seconds <=

@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-/// Errors as of solve_cohort_instance().
+/// Throws the errors of solve_cohort_instance().
 InstanceAnswer solve_dnn_partitioning(const std::string& path, const InstanceOptions& options);
 InstanceAnswer solve_pipedream(const std::string& path, const InstanceOptions& options);
 InstanceAnswer solve_piper(const std::string& path, const InstanceOptions& options);

@@ -32,7 +32,7 @@ class Limit {
   Limit(const Downsets& sets, const CutCosts& costs, const MachineLevel& level, double seconds)
       : sets_(sets), costs_(costs), level_(level), limit_(seconds), all_(sets.size() - 1) {}
 
-  /// Empty: none, or out of time.
+  /// Empty if there is no plan, or time was up.
   std::optional<std::vector<ReplicatedStage>> stages(SearchClock::time_point deadline) {
     find_states();
     for (size_t from = 0; from + 1 < states_.size(); ++from) {
@@ -52,7 +52,7 @@ class Limit {
   struct State {
     size_t set = 0;
     double seconds = 0;
-    int transfer_replicas = 0;  // For its crossing bytes.
+    int transfer_replicas = 0;  // Needed for its crossing bytes.
     int most = 0, fewest = 0;   // Machines; fewest > most: not reached.
     size_t before = 0;
   };
@@ -93,7 +93,7 @@ class Limit {
     }
   }
 
-  /// Least replicas that keep the limit; more than `most` where that many do not.
+  /// The least replicas that keep the limit; more than `most` if even these do not.
   int fewest_replicas(const State& begin, const State& end, double seconds, int most) const {
     int replicas = 1;
     if (begin.set != 0) replicas = std::max(begin.transfer_replicas, end.set == all_ ? 1 : end.transfer_replicas);
@@ -138,7 +138,7 @@ double slowest(const std::vector<ReplicatedStage>& stages, const CutCosts& costs
   return worst;
 }
 
-/// Everything in one stage, on one machine or on all: no number between is faster.
+/// One stage with all nodes, on one machine or on all: no number between is faster.
 StageSearch one_stage(const CutCosts& costs, const MachineLevel& level) {
   StageSearch best;
   for (const int replicas : {1, level.machines}) {
@@ -154,7 +154,7 @@ StageSearch one_stage(const CutCosts& costs, const MachineLevel& level) {
 StageSearch search_replicated_stages(const Downsets& sets, const CutCosts& costs, const MachineLevel& level, double lower_bound,
                                      double known, SearchClock::time_point deadline) {
   StageSearch best = one_stage(costs, level);
-  bool first = known <= best.objective;  // A good plan is often the best: ask that first.
+  bool first = known <= best.objective;  // A good plan is often the best: its limit is tried first.
   if (first) best = {.stages = {}, .objective = known, .proven_seconds = 0};
   best.proven_seconds = std::min(lower_bound, best.objective);
   while (best.objective > best.proven_seconds * (1 + kClose)) {
@@ -219,7 +219,7 @@ class Search {
  private:
   struct Cell {
     double seconds = kInfinity;
-    size_t begin = 0;  // Of the last stage,
+    size_t begin = 0;  // Begin of the last stage,
     int replicas = 0;  // and its machines or boxes.
   };
 
@@ -227,7 +227,7 @@ class Search {
   double seconds(size_t begin, size_t end) const { return costs_.seconds[end] - costs_.seconds[begin]; }
   double bytes(size_t begin, size_t end) const { return costs_.parameter_bytes[end] - costs_.parameter_bytes[begin]; }
 
-  /// Everything in one inner stage on one outer stage, with the best replicas of each: a first limit.
+  /// One inner stage on one outer stage, with the best replicas of each, as a first limit.
   void seed() {
     for (const int machines : {1, inner_level_.machines})
       for (const int boxes : {1, outer_level_.machines}) {
@@ -238,7 +238,7 @@ class Search {
       }
   }
 
-  /// Of an outer stage whose chain takes `busy` seconds on a box.
+  /// Seconds of an outer stage whose chain takes `busy` seconds on a box.
   double outer_seconds(size_t begin, size_t end, int boxes, double busy) const {
     double exchange = 4 * (boxes - 1.0) * bytes(begin, end) / (outer_level_.bytes_per_second * boxes);
     if (begin == 0) exchange /= inner_level_.machines;
@@ -248,7 +248,7 @@ class Search {
     return end == all_ ? time : std::max(time, outer_level_.transfer_seconds(costs_.crossing_bytes[end], boxes));
   }
 
-  /// Of a stage inside of a box, in a chain that begins at `chain`.
+  /// Seconds of a stage inside a box, in a chain that begins at `chain`.
   double inner_seconds(size_t chain, size_t begin, size_t end, int machines) const {
     double time = inner_level_.stage_seconds(seconds(begin, end), bytes(begin, end), machines);
     if (begin == chain) return time;
@@ -323,7 +323,7 @@ class Search {
     }
   }
 
-  /// Fewer machines than there are may be used.
+  /// The answer may use fewer machines than there are.
   static void spread(Cell* cells, int machines) {
     for (int i = 2; i <= machines; ++i)
       if (cells[i - 1].seconds < cells[i].seconds) cells[i] = cells[i - 1];

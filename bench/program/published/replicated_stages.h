@@ -14,12 +14,12 @@ struct CutCosts {
   std::vector<double> seconds, parameter_bytes, crossing_bytes;
 };
 
-/// What machines there are on a level.
+/// The machines of a level.
 struct MachineLevel {
   int machines = 1;
   double bytes_per_second = 1e9;
 
-  /// Of a stage without its transfers.
+  /// Seconds of a stage without its transfers.
   double stage_seconds(double seconds, double parameter_bytes, int replicas) const {
     return (seconds + 4 * (replicas - 1.0) * parameter_bytes / (bytes_per_second * replicas)) / replicas;
   }

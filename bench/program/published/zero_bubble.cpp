@@ -25,7 +25,7 @@ namespace cohort {
 namespace {
 
 constexpr int kMostStages = 512, kMostMicroBatches = 4096;
-constexpr int64_t kMostPairs = 1 << 17;  // Of stages and micro-batches.
+constexpr int64_t kMostPairs = 1 << 17;  // Pairs of stage and micro-batch.
 constexpr double kMostTime = 1e15, kClose = 1e-9;
 
 struct Setting {
@@ -108,10 +108,10 @@ class Planner {
 
   void add_named(const std::string& name) {
     const double start = steady_seconds();
-    const int pieces = num_stages_of(name, times_.num_stages) / times_.num_stages;
-    const StageCosts costs = zero_bubble_costs(times_, pieces);
+    const int chunks = num_stages_of(name, times_.num_stages) / times_.num_stages;
+    const StageCosts costs = zero_bubble_costs(times_, chunks);
     const PipelineShape shape = {
-        .num_ranks = times_.num_stages, .num_micro_batches = times_.num_micro_batches, .chunks = pieces, .edges = {}, .costs = &costs};
+        .num_ranks = times_.num_stages, .num_micro_batches = times_.num_micro_batches, .chunks = chunks, .edges = {}, .costs = &costs};
     const ZeroBubblePlan timed = timed_zero_bubble(times_, make_schedule(name, shape));
     add(name, timed, steady_seconds() - start);
   }
@@ -183,7 +183,7 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kMostWork = 2.5e6, kWorkOfAction = 8;
 
-/// Of one stage.
+/// The state of one stage.
 struct Rules {
   int allowance = 1;
   double delay = 1;            ///< A weight part may delay what is known to be ready soon by this share of the part's time.
@@ -202,11 +202,11 @@ class Player {
     }
   }
 
-  /// Longest stage.
+  /// Returns the time of the longest stage.
   double play() {
     for (int left = 3 * setting_.num_micro_batches * setting_.num_stages; left > 0;) {
       const auto next = std::min_element(wake_.begin(), wake_.end());
-      if (*next == kNever) return kNever;  // Cannot be: every rule leaves a way on.
+      if (*next == kNever) return kNever;  // Does not happen: every rule leaves an action.
       if (step(static_cast<int>(next - wake_.begin()))) --left;
     }
     double longest = 0;
@@ -249,7 +249,7 @@ class Player {
     const bool waits = rules.forward_waits && input > now && input < now + setting_.forward;
     if (forward <= now && !waits) return start(i, ActionKind::kForward);
     const double known = waits ? input : std::min(input, forward);
-    // Where memory alone keeps a forward back, a weight part is what lets it go on.
+    // If only memory delays a forward, a weight part frees it.
     const bool full = may_forward && !room(stage) && arrives <= now;
     if (stage.weights < stage.inputs && (full || known >= now + (1 - rules.delay) * setting_.backward_weight))
       return start(i, ActionKind::kBackwardWeight);
@@ -310,7 +310,7 @@ class Search {
       starts_.emplace_back();
       try_rules(same_rules(1, slack, delay, forward_first), starts_.back());
     }
-    // The first stage, which waits longest for the first input part, likes other rules than the rest.
+    // The first stage, which waits longest for the first input part, needs other rules than the rest.
     std::vector<Rules> mixed = same_rules(1, 0, 0.5, true);
     mixed.front() = same_rules(1, 0, 1, false).front();
     mixed.front().forward_waits = true;
@@ -430,8 +430,8 @@ ZeroBubblePlan search_zero_bubble(const ZeroBubbleSetting& setting, double limit
 }
 
 ZeroBubblePlan timed_zero_bubble(const ZeroBubbleSetting& setting, Schedule schedule) {
-  const int pieces = schedule.num_stages / schedule.num_ranks();
-  StageCosts costs = zero_bubble_costs(setting, pieces);
+  const int chunks = schedule.num_stages / schedule.num_ranks();
+  StageCosts costs = zero_bubble_costs(setting, chunks);
   ZeroBubblePlan plan;
   const Timeline timeline = simulate(schedule, costs);
   plan.makespan = timeline.makespan;
@@ -444,7 +444,7 @@ ZeroBubblePlan timed_zero_bubble(const ZeroBubbleSetting& setting, Schedule sche
                : kind == ActionKind::kBackward      ? -1
                : kind == ActionKind::kBackwardInput ? setting.kept_share - 1
                                                     : -setting.kept_share) /
-              pieces;
+              chunks;
       plan.peak = std::max(plan.peak, held);
     }
   }
@@ -452,12 +452,12 @@ ZeroBubblePlan timed_zero_bubble(const ZeroBubbleSetting& setting, Schedule sche
   return plan;
 }
 
-StageCosts zero_bubble_costs(const ZeroBubbleSetting& setting, int pieces) {
-  const auto num_stages = static_cast<size_t>(setting.num_stages) * pieces;
+StageCosts zero_bubble_costs(const ZeroBubbleSetting& setting, int chunks) {
+  const auto num_stages = static_cast<size_t>(setting.num_stages) * chunks;
   StageCosts costs;
-  costs.forward.assign(num_stages, setting.forward / pieces);
-  costs.backward_input.assign(num_stages, setting.backward_input / pieces);
-  costs.backward_weight.assign(num_stages, setting.backward_weight / pieces);
+  costs.forward.assign(num_stages, setting.forward / chunks);
+  costs.backward_input.assign(num_stages, setting.backward_input / chunks);
+  costs.backward_weight.assign(num_stages, setting.backward_weight / chunks);
   costs.transfer = [transfer = setting.transfer](int, int) { return transfer; };
   return costs;
 }

@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-/// Every stage is as long as any other. Times of one micro-batch on one stage, in any unit.
+/// All stages are equal. Times of one micro-batch on one stage, in any unit.
 struct ZeroBubbleSetting {
   int num_stages = 1, num_micro_batches = 1;
   double forward = 0, backward_input = 0, backward_weight = 0;  ///< Positive.
@@ -27,12 +27,12 @@ struct ZeroBubblePlan {
 /// activations of one micro-batch. Milliseconds for tens of stages. Error(kInfeasible) for a limit below 1.
 ZeroBubblePlan search_zero_bubble(const ZeroBubbleSetting& setting, double limit);
 
-/// No schedule within the limit has a shorter longest stage.
+/// A lower bound on the longest stage of schedules within the limit.
 double zero_bubble_bound(const ZeroBubbleSetting& setting, double limit);
 
 /// Any schedule on as many ranks as the setting has stages: ranks have the same number of stages, which share the setting's times.
 ZeroBubblePlan timed_zero_bubble(const ZeroBubbleSetting& setting, Schedule schedule);
-/// Of `pieces` stages a rank.
-StageCosts zero_bubble_costs(const ZeroBubbleSetting& setting, int pieces);
+/// The costs with `chunks` stages on each rank.
+StageCosts zero_bubble_costs(const ZeroBubbleSetting& setting, int chunks);
 
 }  // namespace cohort

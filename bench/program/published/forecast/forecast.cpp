@@ -6,9 +6,9 @@
 //    2 %, renewed each round: iteratively reweighted least squares): some steps are measured on a machine that swaps, and the rest should
 //    not pay.
 // 3. (log constant - log start)^2 is added for each constant: sixteen of them from a dozen runs are not determined, and what the runs do
-//    not show stays as it was believed.
+//    not show keeps its prior value.
 // 4. The interval: runs are left out in five turns, and forecast by constants from the others (cross-conformal prediction, Vovk 2015).
-// With fewer than ten runs nothing is fitted: two that met a bad moment would move everything.
+// With fewer than ten runs nothing is fitted: two disturbed measurements would change all constants.
 //
 // Cost: six fits, each of rounds (at most 100) x constants x runs evaluations of the model: 0.1 s for 720 runs.
 // Source: Marquardt, SIAM J. Appl. Math. 11 (1963); Holland and Welsch, Comm. Statist. A6 (1977).
@@ -32,7 +32,8 @@ constexpr size_t kNumConstants = std::tuple_size_v<std::remove_cvref_t<decltype(
 constexpr int kRounds = 100;
 constexpr double kLeastResidual = 0.02, kDifference = 1e-4, kLongestStep = 1, kGiveUpDamping = 1e9, kGoodEnough = 1e-9;
 constexpr size_t kFewRuns = 10, kFolds = 5;
-constexpr double kBelievedLow = 0.75, kBelievedHigh = 1.35;  ///< Of the starting constants: 90 % of the published steps lie there.
+constexpr double kBelievedLow = 0.75,
+                 kBelievedHigh = 1.35;  ///< With the starting constants 90 % of the published steps lie between these times the forecast.
 
 using Logs = std::array<double, kNumConstants>;
 using Matrix = std::array<Logs, kNumConstants>;
@@ -86,7 +87,7 @@ class Fit {
     return residuals;
   }
 
-  /// One step downhill; whether another is worth while.
+  /// Makes one step downhill. Returns whether another is worth while.
   bool improve(std::vector<double>& residuals) {
     std::vector<double> weights;
     for (const double residual : residuals) weights.push_back(1 / std::max(std::abs(residual), kLeastResidual));
@@ -145,7 +146,7 @@ class Fit {
   double damping_ = 1e-2;
 };
 
-/// log(forecast / measured) of every run, by constants that the run has no part in.
+/// log(forecast / measured) of every run, with constants that were fitted without it.
 std::vector<double> residuals_of_strangers(const std::vector<MeasuredRun>& runs, const Machine& start) {
   std::vector<double> residuals;
   for (size_t fold = 0; fold < kFolds; ++fold) {
@@ -180,7 +181,7 @@ namespace {
 
 constexpr uint64_t kSeed = 1;
 
-/// Which of the runs fit: of each machine's.
+/// The runs that fit the constants, chosen for each machine.
 std::set<size_t> chosen_to_fit(const std::vector<size_t>& indices, double fraction) {
   std::vector<std::pair<uint64_t, size_t>> order;
   for (size_t i = 0; i < indices.size(); ++i) order.push_back({random_bits(kSeed, i), indices[i]});

@@ -12,30 +12,30 @@ namespace cohort {
 
 struct FittedMachine {
   Machine machine;
-  /// Of 100 further runs 90 should take from `low` to `high` times their forecast.
+  /// 90 % of further runs should take from `low` to `high` times their forecast.
   double low = 0, high = 0;
 };
 
-/// `start` is what is believed before anything is measured: constants that the runs do not tell apart stay there, all of them where
-/// there are fewer than ten runs. Error(kBadInput) where a measured time is not positive, or a run is none (transformer_step_seconds).
+/// `start` holds the prior constants: those that the runs do not determine stay there, all of them with fewer than ten runs.
+/// Error(kBadInput) for a measured time that is not positive, or an invalid run (transformer_step_seconds).
 FittedMachine fit_machine(const std::vector<MeasuredRun>& runs, const Machine& start);
 
 struct ForecastRow {
   int64_t row = 0;
   double predicted_seconds = 0, measured_seconds = 0;
   double low_seconds = 0, high_seconds = 0;  ///< 90 % of steps are expected between them.
-  bool was_fitted = false;                   ///< Its measurement made the constants: no proof of anything.
+  bool was_fitted = false;                   ///< Its measurement was used for the constants, so its error proves nothing.
   std::string choice;
   double samples = 1;
 };
 
-/// Of the rows that were not fitted.
+/// Errors over the rows that were not fitted.
 struct ForecastErrors {
   int64_t num_rows = 0;
   double median_error = 0, p90_error = 0, mean_error = 0;  ///< Of |predicted / measured - 1|.
   double bias = 0;                                         ///< Mean of predicted / measured - 1.
   double covered = 0;                                      ///< Fraction of rows inside of their interval.
-  int64_t num_choices = 0;                                 ///< With two plans or more.
+  int64_t num_choices = 0;                                 ///< Choices of two plans or more.
   double mean_regret = 0, max_regret = 0;                  ///< Measured time of the plan that is predicted best / the best measured - 1.
 };
 

@@ -126,7 +126,7 @@ TEST_CASE("forecast: a pipeline idles, a divided layer waits for its node's edge
   CHECK(transformer_step_seconds(run, small) > inside);
 }
 
-TEST_CASE("forecast: what is no run is refused") {
+TEST_CASE("forecast: invalid runs are refused") {
   const Machine machine = known_machine("h100");
   TransformerRun run = small_run();
   run.shape.width = 0;

@@ -1,5 +1,5 @@
-// CSV with a header; columns are found by name, in any order, others are passed over. Every number is checked: counts are whole, from 1 to
-// two thousand millions, times are positive.
+// CSV with a header; columns are found by name, in any order, others are ignored. Every number is checked: counts are whole, from 1 to
+// two billion, times are positive.
 #include "bench/program/published/forecast/public_runs.h"
 
 #include <algorithm>
@@ -102,11 +102,11 @@ constexpr int kMostDegree = 4096, kMostLayers = 10'000, kMostSize = 1 << 24;
 constexpr double kMostSeconds = 1e6, kMostBytes = 1e15;
 constexpr double kElementBytes = 4;
 
-/// What the files do not say of a model, or say otherwise than it was published and measured: GPT-Neo 2.7B has 20 heads of 128.
+/// Corrections of the files, where they lack a property of a model or differ from the published one: GPT-Neo 2.7B has 20 heads of 128.
 struct KnownModel {
   const char* name;
   bool relu;
-  int64_t num_heads;  ///< 0: as the file says.
+  int64_t num_heads;  ///< 0: the file's value.
 };
 constexpr KnownModel kKnownModels[] = {{"OPT-350", true, 0}, {"GPT-Neo-2.7", false, 20}};
 
@@ -203,10 +203,10 @@ void read_profile(const std::string& path, const std::string& model, const Trans
       run.machine = machine;
       run.measured.run = {.shape = shape, .micro_batch = micro_batch, .global_batch = micro_batch, .tp = tp};
       run.measured.run.element_bytes = 4;
-      run.measured.run.shape.vocabulary = 1;  // Layers alone.
+      run.measured.run.shape.vocabulary = 1;  // Transformer layers only.
       run.measured.measured_seconds = measured_seconds(file, *layers, shape.num_layers, place);
       run.choice = model + " " + gpu;
-      run.samples = static_cast<double>(micro_batch) / tp;  // Of one GPU.
+      run.samples = static_cast<double>(micro_batch) / tp;  // For each GPU.
       runs.push_back(std::move(run));
     }
 }

@@ -15,11 +15,11 @@ struct MeasuredRun {
 };
 
 struct PublicRun {
-  int64_t row = 0;  ///< Of the file, from 1; the header does not count.
+  int64_t row = 0;  ///< Row of the file from 1, without the header.
   MeasuredRun measured;
   std::string machine;  ///< Runs of one were made on the same kind of device: what is before its first blank is a name for known_machine().
   std::string choice;   ///< Runs of one choice are plans of the same training, of which a planner takes one.
-  double samples = 1;   ///< By which seconds are divided where plans of a choice are compared.
+  double samples = 1;   ///< Divides seconds when plans of a choice are compared.
 };
 
 /// `format`: "vtrain", "llm-foundry" or "sailor", of which `path` is a folder. Error(kBadInput) with file and line for anything else than

@@ -2,7 +2,7 @@
 //
 // 1. A layer's forward on one device does 24 R h^2 / t + 4 R c h / t operations (R rows = micro-batch x context c, width h, tensor degree
 //    t). Products reach their full rate only where the result fills the device: rate x E / (E + E_half) x w / (w + w_half) for a result of
-//    E elements and w columns. What is no product moves 34 R h / t + 10 R h bytes, and 10 a R c / t more where the scores of a heads are
+//    E elements and w columns. Other operations move 34 R h / t + 10 R h bytes, and 10 a R c / t more where the scores of a heads are
 //    kept in memory (the activations that Korthikanti et al. count, arXiv 2205.05198, section 4.1).
 // 2. Divided by t it all-reduces twice R h elements: latency log2 t, and 2 (t - 1) / t of the bytes over the link.
 // 3. The host starts kernels while the device computes, and under ZeRO 2 and 3 the exchange of a layer's weights and gradients goes on
@@ -105,7 +105,7 @@ class StepModel {
   double head_seconds() const {
     return 6 * rows_ * width_ * static_cast<double>(run_.shape.vocabulary) / run_.tp / machine_.head_flops_per_second;
   }
-  /// There and back.
+  /// Exchanges of forward and backward.
   double handover_seconds() const { return 2 * run_.element_bytes * rows_ * width_ / machine_.handover_bytes_per_second; }
 
   double elements_of_rank() const {
@@ -157,7 +157,7 @@ Machine known_machine(const std::string& name) {
       {"v100-fp32", {.matmul_flops_per_second = 13e12, .memory_bytes_per_second = 8e11}},
       {"rtx-2080-fp32", {.matmul_flops_per_second = 10e12, .memory_bytes_per_second = 5e11, .node_bytes_per_second = 8e9}},
       {"titan-rtx-fp32", {.matmul_flops_per_second = 13e12, .memory_bytes_per_second = 5.5e11, .node_bytes_per_second = 8e9}},
-      // Pairs are joined by a link of their own.
+      // Pairs of devices have their own link.
       {"rtx-3090-fp32",
        {.matmul_flops_per_second = 28e12,
         .memory_bytes_per_second = 8e11,
@@ -178,7 +178,7 @@ double transformer_step_seconds(const TransformerRun& run, const Machine& machin
   if (std::min({shape.num_layers, shape.width, shape.num_heads, shape.context, shape.vocabulary}) < 1)
     fail(ErrorCode::kBadInput, "a Transformer needs layers, width, heads, context and vocabulary from 1 up");
   if (std::min({run.tp, run.dp, run.pp}) < 1 || run.zero < 0 || run.zero > 3)
-    fail(ErrorCode::kBadInput, "tp=", run.tp, ", dp=", run.dp, ", pp=", run.pp, ", zero=", run.zero, " is no layout");
+    fail(ErrorCode::kBadInput, "tp=", run.tp, ", dp=", run.dp, ", pp=", run.pp, ", zero=", run.zero, ": invalid layout");
   if (run.micro_batch < 1 || run.global_batch < run.micro_batch * run.dp)
     fail(ErrorCode::kBadInput, "a global batch of ", run.global_batch, " is less than a micro-batch of ", run.micro_batch, " for each of ",
          run.dp, " replicas");

@@ -31,7 +31,7 @@ struct Machine {
   double matmul_flops_per_second = 250e12;   ///< Of products that fill the device.
   double half_rate_elements = 300e3;         ///< Elements of a product's result at which it has half of that rate,
   double half_rate_width = 50;               ///< and columns of it on one device, likewise.
-  double memory_bytes_per_second = 1.3e12;   ///< For what is no product.
+  double memory_bytes_per_second = 1.3e12;   ///< For operations that are not matrix products.
   double attention_flops_per_second = 1e14;  ///< Of fused attention.
   double head_flops_per_second = 1.5e14;     ///< Of the scores of the vocabulary, forward and backward.
   double launch_seconds = 1e-3;              ///< In which the host starts the kernels of a layer's forward,
@@ -59,7 +59,7 @@ const std::array<MachineConstant, 16>& machine_constants();
 /// starting values from data sheets and published measurements. Error(kBadInput) for another name.
 Machine known_machine(const std::string& name);
 
-/// Seconds of a step. Error(kBadInput) where a degree, a batch or a shape is none.
+/// Seconds of a step. Error(kBadInput) for an invalid degree, batch or shape.
 double transformer_step_seconds(const TransformerRun& run, const Machine& machine);
 
 /// What a layer keeps that its shapes do not say.
