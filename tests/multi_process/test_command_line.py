@@ -41,6 +41,15 @@ def test_bash_completes_verbs_actions_options_and_values():
             check(code == 2 and not out and len(err.strip().splitlines()) == 1, (words, code, out, err))
 
 
+def test_a_copy_without_the_program_of_benchmarks_says_how_to_get_it():
+    check(run_ok(["bench", "plan", "-h"]) == run_ok(["help", "bench", "plan"]), "two ways to the help of a benchmark")
+    with Folder() as folder:
+        alone = shutil.copy(COHORT, folder / "cohort")
+        for words in (["bench", "step"], ["bench", "-h"], ["help", "bench"]):
+            done = subprocess.run([alone, *words], capture_output=True, text=True)
+            check(done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1 and "source checkout" in done.stderr, (words, done))
+
+
 def test_help_of_a_verb_of_an_action_and_in_a_narrow_terminal():
     whole, action = run_ok(["help", "study"]), run_ok(["study", "fit", "-h"])
     check(whole == run_ok(["study", "-h"]) and action == run_ok(["help", "study", "fit"]), "two ways to the same page")
