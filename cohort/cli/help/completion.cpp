@@ -53,44 +53,39 @@ std::string value_options(const Verb& verb) {
 }
 
 std::string bash_script(const std::vector<Verb>& verbs) {
-  std::string out =
-      "# Completion of cohort for bash: eval \"$(cohort completion bash)\", or this text in "
-      "~/.local/share/bash-completion/completions/cohort\n"
-      "_cohort() {\n"
-      "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} action=${COMP_WORDS[2]} options= "
-      "actions= valued=\n"
-      "  COMPREPLY=()\n"
-      "  if ((COMP_CWORD == 1)); then COMPREPLY=($(compgen -W \"" +
-      names_of(verbs) +
-      " help version --help --version\" -- \"$word\")); return; fi\n"
-      "  if [[ $verb == help ]]; then COMPREPLY=($(compgen -W \"" +
-      names_of(verbs) +
-      "\" -- \"$word\")); return; fi\n"
-      "  case $verb in\n";
+  std::string cases;
   for (const Verb& verb : verbs) {
-    out += "    " + verb.name + ")\n";
-    const std::vector<std::string> actions = action_names(verb);
-    out += "      options=\"" + option_names(verb, "") + "\" valued=\"" + value_options(verb) + "\"\n";
-    if (!actions.empty()) {
-      out += "      actions=\"" + join(actions, " ") + "\"\n      case $action in\n";
-      for (const std::string& action : actions) out += "        " + action + ") options=\"" + option_names(verb, action) + "\" ;;\n";
-      out += "      esac\n";
+    cases += concat("    ", verb.name, ")\n      options=\"", option_names(verb, ""), "\" valued=\"", value_options(verb), "\"\n");
+    if (const std::vector<std::string> actions = action_names(verb); !actions.empty()) {
+      cases += concat("      actions=\"", join(actions, " "), "\"\n      case $action in\n");
+      for (const std::string& action : actions) cases += concat("        ", action, ") options=\"", option_names(verb, action), "\" ;;\n");
+      cases += "      esac\n";
     }
-    out += "      ;;\n";
+    cases += "      ;;\n";
   }
-  out +=
-      "    *) return ;;\n"
-      "  esac\n"
-      "  case $before in\n" +
-      choice_cases(verbs) +
-      "  esac\n"
-      "  if [[ \" $valued \" == *\" $before \"* ]]; then compopt -o default 2>/dev/null; return; fi\n"
-      "  if ((COMP_CWORD == 2)) && [[ $actions && $word != -* ]]; then COMPREPLY=($(compgen -W \"$actions\" -- \"$word\")); return; fi\n"
-      "  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W \"$options\" -- \"$word\")); return; fi\n"
-      "  compopt -o default 2>/dev/null\n"
-      "}\n"
-      "complete -F _cohort cohort\n";
-  return out;
+  return concat(
+      R"sh(# Completion of cohort for bash: eval "$(cohort completion bash)", or in ~/.local/share/bash-completion/completions/cohort
+_cohort() {
+  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} action=${COMP_WORDS[2]}
+  local options= actions= valued= verbs=")sh",
+      names_of(verbs), R"sh("
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)); then COMPREPLY=($(compgen -W "$verbs help version --help --version" -- "$word")); return; fi
+  if [[ $verb == help ]]; then COMPREPLY=($(compgen -W "$verbs" -- "$word")); return; fi
+  case $verb in
+)sh",
+      cases, R"sh(    *) return ;;
+  esac
+  case $before in
+)sh",
+      choice_cases(verbs), R"sh(  esac
+  if [[ " $valued " == *" $before "* ]]; then compopt -o default 2>/dev/null; return; fi
+  if ((COMP_CWORD == 2)) && [[ $actions && $word != -* ]]; then COMPREPLY=($(compgen -W "$actions" -- "$word")); return; fi
+  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W "$options" -- "$word")); return; fi
+  compopt -o default 2>/dev/null
+}
+complete -F _cohort cohort
+)sh");
 }
 
 /// zsh can load completions of bash.
