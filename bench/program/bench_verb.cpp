@@ -22,7 +22,7 @@ namespace {
 struct Measured {
   std::vector<double> step, floor, one_worker, exposed;
   std::string advice;
-  std::vector<std::pair<std::string, std::vector<double>>> peers;  ///< By mode: ddp, none, fsdp.
+  std::vector<std::pair<std::string, std::vector<double>>> peers;  ///< Seconds of each mode: ddp, none, fsdp.
 };
 
 void print_results(const Arguments& arguments, const std::string& workload, const Layout& layout, const Measured& measured) {

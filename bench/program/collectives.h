@@ -11,8 +11,8 @@ namespace cohort {
 
 struct BenchCollectivesOptions {
   int num_ranks = 2;
-  std::vector<std::string> backends;  ///< Of collective_backends() or collective_peers().
-  std::vector<std::string> ops;       ///< Of collective_ops().
+  std::vector<std::string> backends;  ///< Names from collective_backends() or collective_peers().
+  std::vector<std::string> ops;       ///< Names from collective_ops().
   std::vector<int64_t> sizes;         ///< Bytes; of the whole tensor where ranks hold parts (all-gather's output, reduce-scatter's input).
   int blocks = 5;                     ///< Timed blocks of each, in turn; their median counts.
   double block_seconds = 0.02;        ///< About so long is a block, as many calls as fit.
@@ -22,7 +22,7 @@ struct BenchCollectivesOptions {
 struct CollectiveTime {
   std::string op, backend;
   int64_t bytes = 0;
-  double seconds = 0;  ///< Of one call.
+  double seconds = 0;  ///< Time of one call.
 };
 
 struct CollectiveTimes {
@@ -52,11 +52,11 @@ struct BenchFaultsOptions {
   std::string backend = "auto";
   int trials = 100;
   bool stop = false;             ///< SIGSTOP instead of SIGKILL, which only the time-out detects.
-  double timeout_seconds = 2.0;  ///< Of the group.
+  double timeout_seconds = 2.0;  ///< Time-out of the group.
 };
 
 struct FaultTimes {
-  std::vector<double> seconds;  ///< From the signal to the error of the slowest survivor, one a trial.
+  std::vector<double> seconds;  ///< From the signal to the error of the slowest survivor, for each trial.
   int num_named = 0;            ///< Trials in which every survivor's error named the rank that was lost.
   std::string example;          ///< One survivor's error.
 };

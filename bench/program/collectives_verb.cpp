@@ -21,7 +21,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kLargeBytes = 16 << 20;  ///< From here on memory is the limit and not the caches.
+constexpr int64_t kLargeBytes = 16 << 20;  ///< From this size on memory is the limit, not the caches.
 
 /// "4", "64KiB", "1MiB".
 int64_t parse_bytes(const std::string& text) {

@@ -36,7 +36,7 @@ struct MessageWay {
 };
 
 struct MessageTimes {
-  double round_trip_seconds = 0;      ///< Of small_bytes there and back.
+  double round_trip_seconds = 0;      ///< A round trip of small_bytes.
   double large_bytes_per_second = 0;  ///< Messages of large_bytes one way, one after the other.
 };
 struct BenchMessagesOptions {

@@ -26,7 +26,7 @@ namespace cohort {
 namespace {
 
 struct Printed {
-  std::string text;      ///< On standard output, up to kMostBytes.
+  std::string text;      ///< Standard output, up to kMostBytes.
   bool is_late = false;  ///< It did not end in time, and was killed.
 };
 

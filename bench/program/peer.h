@@ -16,7 +16,7 @@ std::string peers_python(const Arguments& arguments);
 
 struct PeerStep {
   double seconds = -1;
-  std::string failure;  ///< Where there are no seconds: "did not run with python3", "did not end within 63 s", "printed ...".
+  std::string failure;  ///< If there are no seconds: "did not run with python3", "did not end within 63 s", "printed ...".
 };
 
 /// Seconds of a step as `script` in `folder` prints them ("step_ms"), started with `workers` ranks and these words. It is ended after a

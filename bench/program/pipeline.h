@@ -13,7 +13,7 @@ namespace cohort {
 struct PipelineTimes {
   Layout layout;
   double step_seconds = 0;       ///< Median of the steps, optimizer included.
-  double predicted_seconds = 0;  ///< The same from the layers' times: see bench_pipeline.cpp.
+  double predicted_seconds = 0;  ///< The step as forecast from the times of layers: pipeline.cpp.
   double bubble = 0;             ///< Measured, median: idle time / (ranks x time from the first action to the last).
   double predicted_bubble = 0;
   double theoretical_bubble = 0;  ///< The schedule's own: all parts of all stages equal, transfers that take no time.
@@ -27,12 +27,12 @@ struct BenchPipelineOptions {
   UpdateRule rule;
   std::string backend = "auto";
   int num_ranks = 2, num_micro_batches = 4;
-  int steps = 20;  ///< Of each kind; blocks of five alternate.
+  int steps = 20;  ///< Steps of each kind; blocks of five alternate.
 };
 
 struct BenchPipelineTimes {
   double one_worker_seconds = 0;         ///< Rank 0 with the whole batch and no pipeline, while the others are idle.
-  std::vector<PipelineTimes> schedules;  ///< In the order asked for.
+  std::vector<PipelineTimes> schedules;  ///< In the requested order.
 };
 
 /// Forks its ranks; the calling process must have one thread. Error when a rank fails.
@@ -42,7 +42,7 @@ struct BenchDelaysOptions {
   std::vector<std::string> schedules = {"1f1b"};
   std::string backend = "auto";
   int num_ranks = 2, num_micro_batches = 8;
-  double part_seconds = 0.012;  ///< Of a rank's whole share of a micro-batch: forward, input part and weight part take so long each.
+  double part_seconds = 0.012;  ///< Seconds of forward, of the input part and of the weight part of a micro-batch on each rank.
   int steps = 3;
 };
 

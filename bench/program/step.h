@@ -31,7 +31,7 @@ BatchTensors bench_batch(const BenchWorkload& workload);
 
 struct StepTimes {
   double step_seconds = 0;        ///< Median of rank 0's steps with `num_ranks` data-parallel ranks.
-  double floor_seconds = 0;       ///< The same ranks at the same time, each alone with its own optimizer.
+  double floor_seconds = 0;       ///< The step of the same ranks at the same time without an exchange, each with its own optimizer.
   double one_worker_seconds = 0;  ///< Rank 0 alone while the others wait idle: one worker on this machine.
   double exposed_seconds = 0;     ///< Median of the time that a step waited for the exchange.
   char advice[400] = {};  ///< Whether compressing gradients would pay; "" for layouts that do not compress. (Plain memory: it is shared.)
@@ -43,7 +43,7 @@ struct BenchStepOptions {
   std::string backend = "auto";
   Precision precision = Precision::kFp32;
   int num_ranks = 2;
-  int steps = 30;  ///< Of each kind; blocks of five alternate.
+  int steps = 30;  ///< Steps of each kind; blocks of five alternate.
 };
 
 /// Forks its ranks; the calling process must have one thread. Error when a rank fails.

@@ -30,7 +30,7 @@ struct BenchStudyOptions {
 };
 
 struct TrialTime {
-  double cpu_seconds = 0;  ///< Of one whole trial: this process's processor time.
+  double cpu_seconds = 0;  ///< Processor time of this process for one trial.
   double seconds = 0;      ///< Wall clock.
   double val_error = 0;    ///< At the end.
 };
@@ -78,7 +78,7 @@ struct Measured {
 
 double trials_per_core_hour(const std::vector<double>& seconds) { return kSecondsOfHour / median(seconds); }
 
-/// Where the peer finds the pictures: it reads Fashion-MNIST's files itself.
+/// The folder with Fashion-MNIST's files, which the peer reads itself.
 std::string folder_of(const std::string& data) {
   const size_t colon = data.find(':');
   return colon == std::string::npos ? kDefaultFolder : data.substr(colon + 1);

@@ -34,15 +34,15 @@ namespace {
 /// One cell of the table: a sync mode under a condition.
 struct SyncCell {
   std::string workload, condition;
-  std::string sync, compress, remedy;  ///< As --layout and --remedy have them; "": none.
+  std::string sync, compress, remedy;  ///< Values of --layout and --remedy; "" for none.
   std::string mode() const;            ///< "async/int8+rate:0.5".
   int num_workers = 1;
   int64_t seed = 1;
-  double samples_per_second = 0;                    ///< Of the virtual clock,
+  double samples_per_second = 0;                    ///< Throughput by the virtual clock.
   double seconds_to_goal = 0, samples_to_goal = 0;  ///< infinite: not reached.
   double val_loss = 0, val_error = 0;               ///< At the end, after as many samples as every mode.
   double staleness_median = 0, staleness_tail = 0;  ///< In pushes: half and 99 % of them are at most so late.
-  std::vector<SyncAdviceRecord::Row> advised;       ///< Of the advice that the run ended with, sync and time_high alone; step first.
+  std::vector<SyncAdviceRecord::Row> advised;       ///< The rows of the run's advice (sync and time_high only), step first.
 };
 
 /// Statements about asynchronous training, tested with the cells.

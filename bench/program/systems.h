@@ -1,5 +1,5 @@
 #pragma once
-// What `bench collectives` measures: one class for each way of doing an exchange, behind one interface.
+// The systems that `bench collectives` measures, behind one interface.
 
 #include <ATen/core/Tensor.h>
 

@@ -40,13 +40,13 @@ void add_option(Parser& parser, const std::string& name, const std::string& valu
     parser.app->add_flag(dashed(name), parser.flags[name]);
     return;
   }
-  if (value_name.starts_with("[=")) {  // On by itself ("true"), or a word behind '='.
+  if (value_name.starts_with("[=")) {  // "true" without a value, or the word after '='.
     parser.app->add_flag(dashed(name), parser.values[name]);
     return;
   }
   CLI::Option* const option =
       parser.app->add_option(dashed(name), parser.values[name])->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  if (value_name.starts_with('[')) option->expected(0, 1)->default_str("0");  // What it stands for without a value.
+  if (value_name.starts_with('[')) option->expected(0, 1)->default_str("0");  // The option without a value stands for 0.
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {

@@ -81,7 +81,7 @@ std::string shm_tuning_text() {
   return result;
 }
 
-/// What --device may name: "2 devices, cuda:0 to cuda:1".
+/// The values of --device: "2 devices, cuda:0 to cuda:1".
 std::string gpus_text() {
   const int count = static_cast<unsigned char>(torch::cuda::device_count());
   return count == 1 ? "1 device, cuda:0" : concat(count, " devices, cuda:0 to cuda:", count - 1);

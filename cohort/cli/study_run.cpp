@@ -18,7 +18,7 @@ namespace {
 using study::BatchSpec;
 using study::StudySpec;
 
-constexpr double kMost = 1e9;  // Of a margin or of seconds.
+constexpr double kMost = 1e9;  // The largest margin, or seconds.
 
 void keep_batch_sizes(StudySpec& spec, const std::string& text) {
   std::vector<BatchSpec> kept;

@@ -1,5 +1,5 @@
 #pragma once
-// What searches over an instance have in common: a deadline, the best bound so far, the end.
+// Common to the searches over an instance: a deadline, the best bound so far, the answer.
 
 #include <algorithm>
 #include <string>

@@ -184,7 +184,7 @@ class SumCut {
   const LoadProblem& problem_;
   size_t n_, num_runs_ = 0;
   std::vector<std::vector<int>> nets_of_;
-  std::vector<std::vector<double>> best_;  ///< By accelerators used and groups done.
+  std::vector<std::vector<double>> best_;  ///< Indexed by accelerators used and groups done.
   std::vector<std::vector<size_t>> from_;
   std::vector<std::vector<bool>> on_cpu_;
 };
@@ -332,8 +332,8 @@ class LatencyAnnealer {
   Placement now_, best_;
   std::vector<std::vector<int>> nets_of_;
   std::vector<double> bytes_;
-  std::vector<std::vector<int>> block_of_;             ///< By price and group.
-  std::vector<std::vector<std::vector<int>>> blocks_;  ///< By price and block.
+  std::vector<std::vector<int>> block_of_;             ///< Indexed by price and group.
+  std::vector<std::vector<std::vector<int>>> blocks_;  ///< Indexed by price and block.
   double time_ = 0, best_time_ = 0, temperature_ = 0;
   std::vector<Move> moves_;
 };
@@ -353,7 +353,7 @@ double longest_path(const PartitionGraph& graph) {
 
 InstanceAnswer search_latency(const PartitionGraph& graph, const InstanceOptions& options) {
   LoadProblem problem = load_problem_of(graph);
-  problem.num_cpus = 1;  // As many as needed, which makes one list of them.
+  problem.num_cpus = 1;  // There are as many as needed, so the plan lists them as one.
   const double bound = longest_path(graph);
   const Placement start = problem.items.size() <= 5000 ? SumCut(problem).run() : Placement(problem.items.size(), graph.num_accelerators);
   const Placement all_on_cpu(problem.items.size(), graph.num_accelerators);

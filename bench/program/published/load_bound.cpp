@@ -238,7 +238,7 @@ class Exhaustive {
   int64_t steps_left_;
   Placement placement_;
   std::vector<int> order_;
-  std::vector<double> work_after_;  ///< Of accelerators, behind a place of the order: what CPU cores leave of it.
+  std::vector<double> work_after_;  ///< Work of the accelerators after a place of the order, without what CPU cores take.
   std::vector<double> loads_, bytes_;
   std::vector<int> held_, count_, span_;
   std::vector<std::vector<int>> nets_of_;

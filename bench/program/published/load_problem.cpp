@@ -1,4 +1,4 @@
-// What a plan costs each device, and problems made smaller.
+// The loads of a plan, and contractions of a problem.
 
 #include "bench/program/published/load_search.h"
 

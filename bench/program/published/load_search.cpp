@@ -102,9 +102,9 @@ class OrderCut {
   const LoadProblem& problem_;
   const std::vector<int>& order_;
   std::vector<std::vector<int>> nets_of_;
-  double fine_ = 0;  ///< Of a run that does not fit.
+  double fine_ = 0;  ///< The penalty of a run that does not fit.
   size_t block_ = 1, num_places_ = 0, num_runs_ = 0;
-  std::vector<std::vector<double>> best_;  ///< By accelerators used and places done.
+  std::vector<std::vector<double>> best_;  ///< Indexed by accelerators used and places done.
   std::vector<std::vector<size_t>> from_;
 };
 
@@ -197,7 +197,7 @@ class Search {
     }
   }
 
-  /// What the two of the best plans agree on moves as one: blocks that both leave whole and that nets hold together.
+  /// Joins what two of the best plans agree on: blocks that neither divides and that nets connect.
   Placement combined_plan(AnnealOptions anneal) {
     const size_t a = random_() % plans_.size(), b = (a + 1 + random_() % (plans_.size() - 1)) % plans_.size();
     const Placement &one = plans_[std::min(a, b)].second, &other = plans_[std::max(a, b)].second;

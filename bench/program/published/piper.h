@@ -53,7 +53,7 @@ VariantChoice choose_variants(const std::vector<LayerVariants>& layers, double m
 struct PiperStage {
   size_t begin = 0, end = 0;     ///< Downsets before and after it.
   int replicas = 1, degree = 0;  ///< `degree`: index in PiperInstance::degrees.
-  std::vector<int> variant;      ///< Of each node of the stage, ascending.
+  std::vector<int> variant;      ///< The variant of each node of the stage, in ascending order.
   double seconds = 0;
 };
 

@@ -24,7 +24,7 @@ namespace {
 
 constexpr double kRounding = 1e-12;  // Bounds that prune give way by this, so that rounding never prunes a plan.
 
-/// What one stage of a plan is made of, for one tensor-parallel degree.
+/// The times and bytes of one stage of a plan, for one tensor-parallel degree.
 class PiperStageCosts {
  public:
   PiperStageCosts(const PiperInstance& instance, const Downsets& sets, size_t begin, size_t end);
@@ -195,7 +195,7 @@ class Search {
     }
   }
 
-  /// Of the pairs from `first` on, with which memory only rises.
+  /// The pairs from `first` on, for which memory only rises.
   size_t first_that_fails(const PiperStageCosts& costs, const std::vector<Pair>& pairs, size_t first, int replicas) {
     if (!fits(costs, pairs[first], replicas)) return first;
     size_t fitting = first, failing = pairs.size();

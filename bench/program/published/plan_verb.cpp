@@ -15,9 +15,9 @@ namespace {
 
 struct Format {
   const char* name;
-  std::vector<std::string> reads;  ///< Of the options; others are refused.
+  std::vector<std::string> reads;  ///< Options that the format reads; others are refused.
   InstanceAnswer (*solve)(const std::string& path, const InstanceOptions& options);
-  std::vector<InstanceAnswer> (*solve_rows)(const std::string& path, const InstanceOptions& options) = nullptr;  ///< Of tables.
+  std::vector<InstanceAnswer> (*solve_rows)(const std::string& path, const InstanceOptions& options) = nullptr;  ///< For tables.
 };
 
 const std::vector<Format>& formats() {

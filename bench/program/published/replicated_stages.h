@@ -56,7 +56,7 @@ struct NestedSearch {
   double proven_seconds = 0;  ///< No plan of this class over these downsets is below.
 };
 
-/// On two levels, level by level. Searches between `lower_bound`, which must be proven, and the better of everything in one stage and
+/// Plans on two levels, level by level. Searches between `lower_bound`, which must be proven, and the better of everything in one stage and
 /// `known`, the objective of a plan at hand (infinity: none). No stages: none is better than the plan at hand.
 NestedSearch search_nested_stages(const Downsets& sets, const CutCosts& costs, const MachineLevel& inner, const MachineLevel& outer,
                                   double lower_bound, double known, SearchClock::time_point deadline);

@@ -30,7 +30,7 @@ constexpr double kMostTime = 1e15, kClose = 1e-9;
 
 struct Setting {
   ZeroBubbleSetting times;
-  int chunks = 2;  ///< Of the interleaved schedule.
+  int chunks = 2;  ///< Chunks of the interleaved schedule.
 };
 
 int count_up_to(const CsvRow& row, const char* column, int most) {
@@ -292,8 +292,8 @@ class Player {
   const ZeroBubbleSetting& setting_;
   double limit_;
   double makespan_ = 0, peak_ = 0;
-  const std::vector<Rules>& rules_;  ///< One a stage.
-  std::vector<double> wake_;         ///< One a stage: when it looks for something to do.
+  const std::vector<Rules>& rules_;  ///< The rules of each stage.
+  std::vector<double> wake_;         ///< When each stage looks for its next action.
   std::vector<Stage> stages_;
 };
 

@@ -12,13 +12,13 @@ namespace cohort {
 struct ZeroBubbleSetting {
   int num_stages = 1, num_micro_batches = 1;
   double forward = 0, backward_input = 0, backward_weight = 0;  ///< Positive.
-  double transfer = 0;                                          ///< From stage to stage, at least 0; occupies nobody.
-  double kept_share = 1;  ///< Of a micro-batch's activations, what is kept between input part and weight part: 0 to 1.
+  double transfer = 0;                                          ///< Time from stage to stage, at least 0, during which no stage is busy.
+  double kept_share = 1;  ///< The part of a micro-batch's activations that is kept between input part and weight part: 0 to 1.
 };
 
 struct ZeroBubblePlan {
   Schedule schedule;         ///< Compute actions.
-  double longest_stage = 0;  ///< Of all ranks, from the start of its first action to the end of its last: the longest.
+  double longest_stage = 0;  ///< The longest time of a rank from the start of its first action to the end of its last.
   double makespan = 0;       ///< From the first start to the last end.
   double peak = 0;           ///< Most activations that a rank keeps, in those of one micro-batch.
 };

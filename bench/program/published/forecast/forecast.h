@@ -32,7 +32,7 @@ struct ForecastRow {
 /// Errors over the rows that were not fitted.
 struct ForecastErrors {
   int64_t num_rows = 0;
-  double median_error = 0, p90_error = 0, mean_error = 0;  ///< Of |predicted / measured - 1|.
+  double median_error = 0, p90_error = 0, mean_error = 0;  ///< Statistics of |predicted / measured - 1|.
   double bias = 0;                                         ///< Mean of predicted / measured - 1.
   double covered = 0;                                      ///< Fraction of rows inside of their interval.
   int64_t num_choices = 0;                                 ///< Choices of two plans or more.

@@ -26,7 +26,7 @@ struct PublicRun {
 /// such a table, or for one without rows.
 std::vector<PublicRun> read_public_runs(const std::string& format, const std::string& path);
 
-/// Of one model and tensor degree: weights and activations of a rank's Transformer layers, one sequence, nothing recomputed.
+/// Memory of a rank's Transformer layers for one model and tensor degree: weights and activations of one sequence, nothing recomputed.
 struct MeasuredMemory {
   std::string model;
   int tp = 1;
