@@ -18,7 +18,7 @@ namespace {
 using study::BatchSpec;
 using study::StudySpec;
 
-constexpr double kMost = 1e9;  // The largest margin, or seconds.
+constexpr double kMostNumber = 1e9;  // The largest margin, or seconds.
 
 void keep_batch_sizes(StudySpec& spec, const std::string& text) {
   std::vector<BatchSpec> kept;
@@ -56,7 +56,7 @@ StudySpec spec_of(const Arguments& arguments) {
     batch.train_steps = arguments.integer_option("steps", batch.train_steps, 1, INT64_C(1) << 40);
   }
   spec.seed = static_cast<uint64_t>(arguments.integer_option("seed", static_cast<int64_t>(spec.seed), 0, INT64_C(1) << 53));
-  spec.censor_margin = arguments.number_option("censor-margin", spec.censor_margin, 1, kMost);
+  spec.censor_margin = arguments.number_option("censor-margin", spec.censor_margin, 1, kMostNumber);
   if (arguments.options.contains("no-censoring")) spec.censor = false;
   if (arguments.options.contains("halving")) spec.halving = true;
   if (arguments.options.contains("synthetic")) {
@@ -93,7 +93,7 @@ int study_run(const Arguments& arguments) {
   StudyRunOptions options{.folder = arguments.option("out", ""),
                           .json = arguments.options.contains("json"),
                           .quiet = arguments.options.contains("quiet"),
-                          .timeout = arguments.number_option("timeout", 60, 0.001, kMost),
+                          .timeout = arguments.number_option("timeout", 60, 0.001, kMostNumber),
                           .backend = backend};
   if (options.folder.empty() && !dry_run)
     fail(ErrorCode::kBadInput, "study run: --out DIR is missing: the study's folder, new or one to go on with");
@@ -115,7 +115,7 @@ int study_run(const Arguments& arguments) {
   MessageListener listener = MessageListener::for_forks();
   options.listener = &listener;
   const int code =
-      run_ranks({.num_ranks = workers, .stop_seconds = arguments.number_option("grace", 30, 0.1, kMost), .counts_steps = false},
+      run_ranks({.num_ranks = workers, .stop_seconds = arguments.number_option("grace", 30, 0.1, kMostNumber), .counts_steps = false},
                 [&](const World& rank) { return run_study(spec, workload, rank, options); });
   if (code == static_cast<int>(ErrorCode::kEnvironment)) log_info(concat("the same command goes on with ", options.folder));
   return code;
