@@ -192,7 +192,7 @@ void print_overview(const std::vector<Verb>& verbs) {
 }
 
 /// Names of the same options in other programs.
-const std::map<std::string, std::string>& names_elsewhere() {
+const std::map<std::string, std::string>& option_names_elsewhere() {
   static const std::map<std::string, std::string> names = {{"batch-size", "--global-batch"},
                                                            {"learning-rate", "--lr"},
                                                            {"betas", "--beta1 and --beta2"},
@@ -228,7 +228,8 @@ std::string suggestion(const Verb& verb, const std::vector<std::string>& words) 
     for (const VerbOption& option : verb.options) names.push_back(option.name);
     if (word.substr(0, word.find('=')) == "--" + name && contains(names, name)) continue;
     if (contains(names, name)) return concat(" (did you mean '--", name, "'?)");
-    if (const auto elsewhere = names_elsewhere().find(name); elsewhere != names_elsewhere().end() && contains(names, "workers"))
+    if (const auto elsewhere = option_names_elsewhere().find(name);
+        elsewhere != option_names_elsewhere().end() && contains(names, "workers"))
       return concat(" (here it is ", elsewhere->second, ")");
     std::vector<std::string> as_typed;
     for (const std::string& known : names) as_typed.push_back(dashed(known));

@@ -12,7 +12,7 @@
 
 namespace cohort {
 
-Job job_of(const Arguments& arguments) {
+Job job_from_arguments(const Arguments& arguments) {
   const World world = world_from_environment();
   const Config& config = arguments.config;
   if (world.launcher == "none") return resolve(config, config.workers);

@@ -165,7 +165,7 @@ class TrainCommand {
   void make_job() {
     if (plans_) config().layout = "dp";
     check_config(config());
-    job_ = job_of(arguments_);
+    job_ = job_from_arguments(arguments_);
     config().device = job_.config.device;
     if (config().resume) options_.changes = changes_between(before_, config());
     most_ranks_ = is_alone_ ? std::max(1, plans_ ? config().workers : job_.num_ranks()) : world_.size;

@@ -36,7 +36,7 @@ Cluster machine_of(const ModelProfile& profile, int num_ranks, const std::string
 }
 
 /// Whether the plan is for this run's model and batch; a message says if not.
-bool is_of_this_run(const Json& plan, const Job& job, const std::string& path) {
+bool matches_run(const Json& plan, const Job& job, const std::string& path) {
   if (!plan.is_object() || !plan.contains("predicted_step_seconds")) return false;
   if (const Json model = plan.value("model", Json()); model.is_string() && model != job.config.model) {
     log_info(concat(path, " is a plan for ", model.dump(), ", and this run trains ", job.config.model, ": its forecast is not taken"));
@@ -63,7 +63,7 @@ Json plan_of_run(const Job& job) {
   if (std::error_code ignored; !std::filesystem::exists(path, ignored)) return nullptr;
   try {
     Json plan = read_plan(path);
-    if (bare_text(parse_layout(path, 0)) == bare_text(job.layout) && is_of_this_run(plan, job, path)) return plan;
+    if (bare_text(parse_layout(path, 0)) == bare_text(job.layout) && matches_run(plan, job, path)) return plan;
   } catch (const Error& error) {
     log_warning(concat("this run has no forecast: ", error.what()));
   }
@@ -120,7 +120,7 @@ void find_forecast(const Arguments& arguments, const Job& job, const World& worl
     if (world.rank == 0) forecast.problem->intervals = kept_intervals(calibration_file(calibration), *profile);
     forecast.is_of_here = true;
   } else if (!file.empty()) {
-    if (Json plan = read_plan(file); is_of_this_run(plan, job, file)) take_plan(forecast, file, std::move(plan));
+    if (Json plan = read_plan(file); matches_run(plan, job, file)) take_plan(forecast, file, std::move(plan));
   } else if (job.config.resume && world.rank == 0) {
     if (Json plan = plan_of_run(job); !plan.is_null()) take_plan(forecast, "the run's plan.json", std::move(plan));
   }

@@ -31,7 +31,7 @@ LinkEstimate link_of(const Cluster& cluster, int num_ranks) {
 
 }  // namespace
 
-std::optional<SyncAdviceRecord> sync_of(const Plan& plan) {
+std::optional<SyncAdviceRecord> advise_sync_for(const Plan& plan) {
   const RankedPlan& best = plan.answer.best;
   const PlanProblem& problem = plan.request.problem;
   const Layout& layout = best.candidate.layout;

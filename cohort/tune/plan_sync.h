@@ -9,6 +9,6 @@
 namespace cohort {
 
 /// Advice for a plan of several whole replicas without compression; unset for others.
-std::optional<SyncAdviceRecord> sync_of(const Plan& plan);
+std::optional<SyncAdviceRecord> advise_sync_for(const Plan& plan);
 
 }  // namespace cohort

@@ -22,10 +22,10 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 }
 
 /// The help of a setting, when it acts, and its default, which may be the value of the trained run.
-std::string help_of(const Setting& setting, bool is_of_the_run) {
+std::string help_of(const Setting& setting, bool has_default_from_run) {
   std::string help = setting.help;
-  const std::string value = is_of_the_run ? "the run's" : plain_value(setting, Config());
-  if (const size_t own = help.rfind(" (default"); is_of_the_run && own != std::string::npos && help.ends_with(')')) help.resize(own);
+  const std::string value = has_default_from_run ? "the run's" : plain_value(setting, Config());
+  if (const size_t own = help.rfind(" (default"); has_default_from_run && own != std::string::npos && help.ends_with(')')) help.resize(own);
   const bool says_it = help.find("default") != std::string::npos || help.find("left out") != std::string::npos;
   if (!setting.is_flag && !value.empty() && !says_it) help += " (default " + value + ")";
   for (const OptionRule& rule : option_rules())
@@ -57,7 +57,8 @@ std::vector<TypedOption> options_of(const Verb& verb, const std::string& action)
     if (is_read(option.name)) out.push_back({dashed(option.name), option.value_name, option.help, own});
   for (const Setting& setting : settings())
     if (contains(verb.settings, setting.name) && is_read(setting.name))
-      out.push_back({dashed(setting.name), setting.value_name, help_of(setting, verb.of_the_run.contains(setting.name)), setting.group});
+      out.push_back(
+          {dashed(setting.name), setting.value_name, help_of(setting, verb.defaults_from_run.contains(setting.name)), setting.group});
   return out;
 }
 

@@ -43,14 +43,14 @@ struct VerbAction {
 
 struct Verb {
   std::string name, summary;
-  std::vector<std::string> examples;  ///< Whole commands; the help begins with them.
-  std::string positional_help;        ///< "" where none is taken.
-  std::vector<std::string> settings;  ///< Settings of `train` that it reads.
-  std::set<std::string> of_the_run;   ///< Settings whose default is the value of the trained run.
-  bool takes_file = false;            ///< A config.toml as first positional.
-  bool takes_program = false;         ///< Everything from the first positional on belongs to another program.
-  bool takes_all_words = false;       ///< Nothing is parsed, not even -h: run() receives every word as a positional.
-  int most_words = 0;                 ///< Positionals (after the file), of a verb without actions.
+  std::vector<std::string> examples;        ///< Whole commands; the help begins with them.
+  std::string positional_help;              ///< "" where none is taken.
+  std::vector<std::string> settings;        ///< Settings of `train` that it reads.
+  std::set<std::string> defaults_from_run;  ///< Settings whose default is the value of the trained run.
+  bool takes_file = false;                  ///< A config.toml as first positional.
+  bool takes_program = false;               ///< Everything from the first positional on belongs to another program.
+  bool takes_all_words = false;             ///< Nothing is parsed, not even -h: run() receives every word as a positional.
+  int most_words = 0;                       ///< Positionals (after the file), of a verb without actions.
   std::vector<VerbOption> options;
   std::vector<VerbAction> actions;                             ///< Empty where the verb has none.
   std::vector<std::pair<std::string, std::string>> exclusive;  ///< Options of which one may be given.
@@ -92,7 +92,7 @@ Verb completion_verb();
 Verb benchmarks_verb();
 
 /// The job of these arguments, with the number of ranks of the launcher or of --workers.
-Job job_of(const Arguments& arguments);
+Job job_from_arguments(const Arguments& arguments);
 /// Runs `body` in each rank of the job: in this process under a launcher, else in ranks that are forked here. Returns the job's exit code;
 /// `failure` receives the error line of a rank that failed here.
 int run_job(const Job& job, const std::function<int(const struct World&)>& body, std::string* failure = nullptr);

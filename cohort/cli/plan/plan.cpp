@@ -135,7 +135,7 @@ SearchRequest request_of(const Arguments& arguments, const std::optional<study::
     problem.profile = std::move(measured.profile), problem.writes_text = measured.writes_text;
   }
   if (!has_cluster) problem.cluster = largest_machine(problem.profile, config.workers);  // search_machines() tries all.
-  problem.intervals = kept_intervals_of(arguments, problem.profile);
+  problem.intervals = kept_intervals_for(arguments, problem.profile);
   request.objective = objective_of(arguments, curve.has_value());
   if (curve) request.steps_curve = curve->useful_points();
   else if (request.objective == Objective::kTimeToGoal)
@@ -177,7 +177,7 @@ class SearchLine {
 };
 
 /// The command that runs the plan.
-std::string line_of(const Arguments& arguments, const Plan& plan, const std::string& file) {
+std::string train_command_of(const Arguments& arguments, const Plan& plan, const std::string& file) {
   const Layout layout = layout_of(plan.request.problem.profile, plan.answer.best);
   const Config& config = arguments.config;
   const Situation situation{.config = config,
@@ -210,7 +210,7 @@ void print_text(const Arguments& arguments, const Plan& plan, const std::vector<
       std::printf(" %.0f/%.0f %%", 100 * shares.naive[worker], 100 * shares.planned[worker]);
     std::printf("\n");
   }
-  std::printf("\n%s\n", line_of(arguments, plan, arguments.option("out", "")).c_str());
+  std::printf("\n%s\n", train_command_of(arguments, plan, arguments.option("out", "")).c_str());
 }
 
 /// The stages as in the answer for an instance. The seconds of a worker with several stages are divided by their costs.
@@ -275,7 +275,7 @@ void print_json(const Plan& plan, const std::vector<WhatIf>& changes, const std:
 
 int plan_model(const Arguments& given) {
   Arguments arguments = with_study(given);
-  const std::optional<study::GoalCurve> curve = curve_of(arguments);
+  const std::optional<study::GoalCurve> curve = goal_curve_from(arguments);
   if (curve) arguments.config.global_batch = curve->useful_points().back().batch_size;  // The largest batch for which layers are measured.
   const Config& config = arguments.config;
   const std::string out = arguments.option("out", ""), page = arguments.option("report", "");
@@ -316,7 +316,7 @@ int plan_model(const Arguments& given) {
   }
   if (const std::string from = interval_source(plan); from != "default") plan.reasons.push_back("the interval of the step is from " + from);
   for (std::string& reason : reasons_of(plan.request, plan.answer)) plan.reasons.push_back(std::move(reason));
-  const std::optional<SyncAdviceRecord> sync = sync_of(plan);
+  const std::optional<SyncAdviceRecord> sync = advise_sync_for(plan);
   if (sync) plan.reasons.push_back("how workers wait for one another: " + sync->sentence);
   std::vector<WhatIf> changes;
   if (!arguments.options.contains("no-what-if") && !look())
@@ -331,7 +331,7 @@ int plan_model(const Arguments& given) {
 int plan_ladder(const Arguments& given) {
   check_ladder_arguments(given);
   Arguments arguments = with_study(given);
-  const std::optional<study::GoalCurve> curve = curve_of(arguments);
+  const std::optional<study::GoalCurve> curve = goal_curve_from(arguments);
   if (curve) arguments.config.global_batch = curve->useful_points().back().batch_size;
   const SearchRequest request = request_of(arguments, curve);
   catch_first_stop_signal();

@@ -37,7 +37,7 @@ void check_measured_source(const ModelProfile& profile, const Config& config, co
 
 /// Intervals from the errors of earlier forecasts for this machine (--calibration); empty with --cluster. Error(kBadInput) for both
 /// options.
-ForecastIntervals kept_intervals_of(const Arguments& arguments, const ModelProfile& profile);
+ForecastIntervals kept_intervals_for(const Arguments& arguments, const ModelProfile& profile);
 
 /// A sentence with the best plan for each number of workers; none if there is one number only.
 std::vector<std::string> machine_sentences(const MachineAnswer& found);
@@ -49,7 +49,7 @@ std::vector<std::string> machine_sentences(const MachineAnswer& found);
 Arguments with_study(const Arguments& given);
 
 /// The curve of --study or --steps-curve, if one was given. Error(kBadInput) with another objective, or a given batch.
-std::optional<study::GoalCurve> curve_of(const Arguments& arguments);
+std::optional<study::GoalCurve> goal_curve_from(const Arguments& arguments);
 
 /// Searches for the least time to the goal. Fills request, answer and goal of `plan`, and its reasons with sentences on the goal.
 void plan_to_goal(const study::GoalCurve& curve, bool has_cluster, int most_workers,

@@ -28,7 +28,7 @@ Arguments with_study(const Arguments& given) {
   return out;
 }
 
-std::optional<study::GoalCurve> curve_of(const Arguments& arguments) {
+std::optional<study::GoalCurve> goal_curve_from(const Arguments& arguments) {
   const bool has_study = !arguments.config.study.empty(), has_file = arguments.options.contains("steps-curve");
   if (!has_study && !has_file) return std::nullopt;
   const std::string option = has_study ? "--study" : "--steps-curve", objective = arguments.option("objective", "time-to-goal");

@@ -113,7 +113,7 @@ ModelProfile profile_of_this_machine(const Arguments& arguments) {
   return measure_and_keep(config, data, what);
 }
 
-ForecastIntervals kept_intervals_of(const Arguments& arguments, const ModelProfile& profile) {
+ForecastIntervals kept_intervals_for(const Arguments& arguments, const ModelProfile& profile) {
   const std::string given = arguments.option("calibration", "");
   if (!arguments.options.contains("cluster")) {
     check_calibration_option(given);

@@ -62,7 +62,7 @@ Verb compress_verb() {
           "quantize, prune, distill or search, then a run folder (or one of its checkpoints) or a FILE.safetensors that checkpoint export "
           "wrote",
       .settings = distil_settings(),
-      .of_the_run = settings_of_the_teacher(),
+      .defaults_from_run = settings_from_teacher(),
       .options = {{"out", "FILE.safetensors", "the file to write"},
                   {"calibration-samples", "N", "of the training part (default 512)"},
                   {"max-error-increase", "X%", "points of error; the most sensitive layers stay floats until it holds"},

@@ -30,7 +30,7 @@ VerbAction prune_action();
 /// Settings of `train` that a student's training reads.
 std::vector<std::string> distil_settings();
 /// Those of them whose default is the teacher's value.
-std::set<std::string> settings_of_the_teacher();
+std::set<std::string> settings_from_teacher();
 VerbOption distil_student_option();
 VerbAction distil_action();
 int run_distil(const Arguments& arguments);

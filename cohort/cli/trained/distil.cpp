@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Settings of how and where the teacher was trained: a student begins with their defaults.
-const std::set<std::string>& settings_that_the_teacher_keeps() {
+const std::set<std::string>& settings_not_from_teacher() {
   static const std::set<std::string> names = {
       "workers",      "layout",          "backend",      "weights",     "shares",      "outer-lr",    "outer-momentum", "remedy",
       "virtual",      "listen",          "device",       "threads",     "timeout",     "grace",       "init-from",      "freeze",
@@ -47,7 +47,7 @@ void fit_to_student(Config& config, const Config& of_teacher, const std::string&
 /// The configuration of the student's training: the teacher's settings overridden by the options.
 Config config_of_student(const Arguments& arguments, const TrainedFile& teacher, const std::string& student, const std::string& run) {
   Config config = teacher.config();
-  for (const std::string& name : settings_that_the_teacher_keeps()) find_setting(name)->copy(config, Config());
+  for (const std::string& name : settings_not_from_teacher()) find_setting(name)->copy(config, Config());
   if (!teacher.is_exported()) find_setting("plugin")->copy(config, teacher.config());
   const Config of_teacher = config;
   for (const std::string& name : arguments.given) find_setting(name)->copy(config, arguments.config);
@@ -77,10 +77,10 @@ int train_student(const Arguments& arguments, const Config& student) {
 
 std::vector<std::string> distil_settings() { return settings_without({"model", "init-from", "freeze", "teacher", "resume", "study"}); }
 
-std::set<std::string> settings_of_the_teacher() {
+std::set<std::string> settings_from_teacher() {
   std::set<std::string> names;
   for (const std::string& name : distil_settings())
-    if (!settings_that_the_teacher_keeps().contains(name) && !find_setting(name)->is_flag) names.insert(name);
+    if (!settings_not_from_teacher().contains(name) && !find_setting(name)->is_flag) names.insert(name);
   return names;
 }
 

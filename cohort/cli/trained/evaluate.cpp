@@ -77,7 +77,7 @@ Verb evaluate_verb() {
                        "cohort evaluate model.safetensors --data fashion-mnist --split train"},
           .positional_help = "run folder (or one of its checkpoints), or a FILE.safetensors that checkpoint export or compress wrote",
           .settings = {"data", "val-samples", "metrics", "skip-bad", "plugin", "threads", "json"},
-          .of_the_run = {"data", "val-samples"},
+          .defaults_from_run = {"data", "val-samples"},
           .most_words = 1,
           .options = {{"split", "PART", "val (the default), train, test, or all: training and validation samples"}, checkpoint_option()},
           .run = run_evaluate};

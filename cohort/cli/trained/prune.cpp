@@ -31,7 +31,7 @@ PruneRequest prune_request(const Arguments& arguments) {
 }
 
 /// Refuses to overwrite a file that an earlier start of this command did not write.
-void check_is_ours(const std::string& initial, const std::string& model) {
+void check_initial_file(const std::string& initial, const std::string& model) {
   std::error_code ignored;
   if (!std::filesystem::exists(std::filesystem::symlink_status(initial, ignored))) return;
   std::string there;
@@ -73,7 +73,7 @@ int run_prune(const Arguments& arguments) {
   const Config config = fine_tuning_config(file, tuning, model, source);
   const FineTuningState state = find_fine_tuning(config);
   if (state == FineTuningState::kNew && request.is_channel()) {
-    check_is_ours(initial, model);
+    check_initial_file(initial, model);
     write_smaller_model(file, trained, *as_trained(trained, part_of(data, "val")), model, initial);
   }
   log_what_is_left_out(file);
