@@ -49,10 +49,6 @@ void add_option(Parser& parser, const std::string& name, const std::string& valu
   if (value_name.starts_with('[')) option->expected(0, 1)->default_str("0");  // The option without a value stands for 0.
 }
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 /// An option of the verb may have the name of a setting, and is then no setting: --temperature of `sample`.
 bool has_own(const Verb& verb, const std::string& name) {
   return std::any_of(verb.options.begin(), verb.options.end(), [&](const VerbOption& option) { return option.name == name; });
@@ -78,7 +74,7 @@ Config read_file(const Verb& verb, const std::string& path) {
   std::vector<std::string> left;
   const std::set<std::string> given = config.given;
   for (const std::string& name : given) {
-    if (contains(verb.settings, name)) continue;
+    if (has_name(verb.settings, name)) continue;
     const Setting& setting = *find_setting(name);
     if (setting.get(config) != setting.get(Config())) left.push_back(name);
     setting.copy(config, Config());
@@ -141,7 +137,7 @@ const VerbAction* action_of(const Verb& verb, const Arguments& arguments) {
 std::string readers_of(const Verb& verb, const std::string& option) {
   std::vector<std::string> names;
   for (const VerbAction& action : verb.actions)
-    if (contains(action.reads, option))
+    if (has_name(action.reads, option))
       names.push_back(verb.name + " " + action.name + (action.mode.empty() ? "" : " " + dashed(action.mode)));
   return names.empty() ? "train" : join(names, ", ");
 }
@@ -152,9 +148,9 @@ void check_arguments(const Verb& verb, const Arguments& arguments) {
   for (const auto& [one, other] : verb.exclusive)
     if (given(one) && given(other)) fail(ErrorCode::kBadInput, verb.name, ": give ", dashed(one), " or ", dashed(other), ", not both");
   for (const std::string& name : arguments.given)
-    if (!contains(verb.settings, name))
+    if (!has_name(verb.settings, name))
       fail(ErrorCode::kBadInput, verb.name, " does not read --", name, ", an option of ", readers_of(verb, name), "; leave it out");
-  if (!verb.takes_program && contains(arguments.positional, ""))
+  if (!verb.takes_program && has_name(arguments.positional, ""))
     fail(ErrorCode::kBadInput, verb.name, ": one of its words is empty (\"\"); see `cohort ", verb.name, " -h`");
   const VerbAction* const action = action_of(verb, arguments);
   if (!verb.actions.empty() && !action) return;
@@ -167,7 +163,7 @@ void check_arguments(const Verb& verb, const Arguments& arguments) {
   std::set<std::string> names = arguments.given;
   for (const auto& [name, value] : arguments.options) names.insert(name);
   for (const std::string& name : names)
-    if (!contains(action->reads, name) && name != action->mode)
+    if (!has_name(action->reads, name) && name != action->mode)
       fail(ErrorCode::kBadInput, verb.name, " ", action->name, action->mode.empty() ? "" : " " + dashed(action->mode), " does not read ",
            dashed(name), ", an option of ", readers_of(verb, name), "; leave it out");
 }
@@ -226,10 +222,10 @@ std::string suggestion(const Verb& verb, const std::vector<std::string>& words) 
     std::replace(name.begin(), name.end(), '_', '-');
     std::vector<std::string> names = verb.settings;
     for (const VerbOption& option : verb.options) names.push_back(option.name);
-    if (word.substr(0, word.find('=')) == "--" + name && contains(names, name)) continue;
-    if (contains(names, name)) return concat(" (did you mean '--", name, "'?)");
+    if (word.substr(0, word.find('=')) == "--" + name && has_name(names, name)) continue;
+    if (has_name(names, name)) return concat(" (did you mean '--", name, "'?)");
     if (const auto elsewhere = option_names_elsewhere().find(name);
-        elsewhere != option_names_elsewhere().end() && contains(names, "workers"))
+        elsewhere != option_names_elsewhere().end() && has_name(names, "workers"))
       return concat(" (here it is ", elsewhere->second, ")");
     std::vector<std::string> as_typed;
     for (const std::string& known : names) as_typed.push_back(dashed(known));
@@ -255,7 +251,7 @@ int print_help(const Verb& verb, std::vector<std::string> words) {
     return verb.run({.positional = std::move(words)});
   }
   const std::vector<std::string> actions = action_names(verb);
-  const auto action = std::find_if(words.begin(), words.end(), [&](const std::string& word) { return contains(actions, word); });
+  const auto action = std::find_if(words.begin(), words.end(), [&](const std::string& word) { return has_name(actions, word); });
   std::printf("%s", help_page(verb, action == words.end() ? "" : *action, help_width()).c_str());
   return 0;
 }

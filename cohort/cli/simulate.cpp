@@ -1,7 +1,6 @@
 #include "cohort/schedule/simulate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <set>
 
@@ -100,9 +99,6 @@ Case read_case(const Arguments& arguments) {
   return out;
 }
 
-/// A whole number without a fraction: 4, not 4.0.
-Json count_json(double value) { return value == std::floor(value) ? Json(static_cast<int64_t>(value)) : Json(value); }
-
 std::vector<double> stash_shares(const Schedule& schedule, const Timeline& timeline) {
   const Placement placement = placement_of(schedule);
   std::vector<double> shares;
@@ -113,7 +109,7 @@ std::vector<double> stash_shares(const Schedule& schedule, const Timeline& timel
 
 void print_json(const Schedule& schedule, const Timeline& timeline) {
   Json stash = Json::array();
-  for (const double share : stash_shares(schedule, timeline)) stash.push_back(count_json(share));
+  for (const double share : stash_shares(schedule, timeline)) stash.push_back(number_json(share));
   print_line(Json{{"event", "simulate"},
                   {"schedule", schedule.name},
                   {"stages", schedule.num_ranks()},

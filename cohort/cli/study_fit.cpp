@@ -80,12 +80,6 @@ Answer answer_study(const FitQuery& query) {
 
 // --json ------------------------------------------------------------------------------------------------------------------------------
 
-/// A whole number without a fraction: 64, not 64.0; null for a number that is not finite.
-Json number_json(double value) {
-  if (!std::isfinite(value)) return nullptr;
-  return value == std::floor(value) && std::abs(value) < 1e15 ? Json(static_cast<int64_t>(value)) : Json(value);
-}
-
 Json optional_json(const std::optional<double>& value) { return value ? number_json(*value) : Json(nullptr); }
 
 void print_json(const Analysis& analysis) {

@@ -1,7 +1,6 @@
 #include "cohort/verify/verify.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <map>
 
@@ -41,9 +40,6 @@ std::vector<Layout> layouts_asked_for(const Arguments& arguments) {
   }
   return layouts;
 }
-
-/// The number, or null if it is not finite.
-Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 const char* text_of(FaultResult::Outcome outcome) {
   return outcome == FaultResult::Outcome::kFound ? "found" : outcome == FaultResult::Outcome::kMissed ? "missed" : "does nothing";
@@ -98,31 +94,31 @@ void print_lines(const VerifyResult& result) {
     print_line(Json{{"event", "tensor"},
                     {"ranks", result.layout.num_ranks()},
                     {"name", tensor.name},
-                    {"relative_difference", finite(tensor.difference)},
-                    {"bound", finite(tensor.bound)}});
+                    {"relative_difference", finite_json(tensor.difference)},
+                    {"bound", finite_json(tensor.bound)}});
   for (const FaultResult& fault : result.faults)
     print_line(Json{{"event", "fault"},
                     {"layout", to_json(result.layout)},
                     {"fault", name_of(fault.fault)},
                     {"outcome", text_of(fault.outcome)},
-                    {"factor", finite(fault.factor)}});
+                    {"factor", finite_json(fault.factor)}});
   Json suspects = Json::array();
   for (const Suspect& suspect : result.suspects)
     suspects.push_back(Json{{"module", suspect.module}, {"class", suspect.class_name}, {"why", suspect.why}});
   const TensorVerdict worst = result.tensors.empty() ? TensorVerdict{} : result.tensors.front();
-  const Json strict = !result.strict ? Json(nullptr) : *result.strict == 0 ? Json("bitwise") : finite(*result.strict);
+  const Json strict = !result.strict ? Json(nullptr) : *result.strict == 0 ? Json("bitwise") : finite_json(*result.strict);
   const Json line{{"event", "verify"},
                   {"layout", to_json(result.layout)},
                   {"steps", result.steps},
-                  {"max_relative_difference", finite(worst.difference)},
-                  {"bound", finite(worst.bound)},
+                  {"max_relative_difference", finite_json(worst.difference)},
+                  {"bound", finite_json(worst.bound)},
                   {"worst_parameter", worst.name},
                   {"ok", result.ok()},
                   {"verdict", text_of(result.verdict)},
                   {"strict", strict},
                   {"reason", result.reason},
                   {"suspects", suspects},
-                  {"to_one_process", finite(result.to_one_process)},
+                  {"to_one_process", finite_json(result.to_one_process)},
                   {"repeats_bitwise", result.repeats}};
   print_line(line);
 }

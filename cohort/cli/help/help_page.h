@@ -10,6 +10,8 @@
 
 namespace cohort {
 
+/// Whether `name` is one of `names`.
+bool has_name(const std::vector<std::string>& names, const std::string& name);
 /// "--name", or "-n" of one letter.
 std::string dashed(const std::string& name);
 

@@ -23,10 +23,6 @@ std::vector<Verb> all_verbs() {
           plan_verb(),   study_verb(),    vocabulary_verb(), doctor_verb()};
 }
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 const VerbOption* own_option(const Verb& verb, const std::string& name) {
   const auto found = std::find_if(verb.options.begin(), verb.options.end(), [&](const VerbOption& option) { return option.name == name; });
   return found == verb.options.end() ? nullptr : &*found;
@@ -47,16 +43,16 @@ TEST_CASE("verbs: what is read is an option or a setting, and every option is re
     for (const std::string& name : verb.settings) CHECK(find_setting(name) != nullptr);
     std::vector<std::string> read;
     for (const VerbAction& action : verb.actions) {
-      for (const std::string& name : action.reads) CHECK((own_option(verb, name) != nullptr || contains(verb.settings, name)));
+      for (const std::string& name : action.reads) CHECK((own_option(verb, name) != nullptr || has_name(verb.settings, name)));
       CHECK((action.mode.empty() || own_option(verb, action.mode) != nullptr));
       read.insert(read.end(), action.reads.begin(), action.reads.end());
       read.push_back(action.mode);
     }
     if (verb.actions.empty()) continue;
-    for (const VerbOption& option : verb.options) CHECK(contains(read, option.name));
-    for (const std::string& name : verb.settings) CHECK(contains(read, name));
+    for (const VerbOption& option : verb.options) CHECK(has_name(read, option.name));
+    for (const std::string& name : verb.settings) CHECK(has_name(read, name));
     for (const auto& [one, other] : verb.exclusive)
-      for (const std::string& name : {one, other}) CHECK((own_option(verb, name) != nullptr || contains(verb.settings, name)));
+      for (const std::string& name : {one, other}) CHECK((own_option(verb, name) != nullptr || has_name(verb.settings, name)));
   }
 }
 
@@ -83,7 +79,7 @@ TEST_CASE("verbs: each action takes what it reads, and refuses every other optio
         const bool is_mode = std::any_of(verb.actions.begin(), verb.actions.end(),
                                          [&](const VerbAction& other) { return other.name == action.name && other.mode == option.name; });
         if (is_mode) continue;
-        CHECK(with(option.name, option.value_name.empty(), "1") == (contains(action.reads, option.name) ? 77 : 2));
+        CHECK(with(option.name, option.value_name.empty(), "1") == (has_name(action.reads, option.name) ? 77 : 2));
       }
       if (verb.settings.empty()) continue;
       for (const Setting& setting : settings()) {
@@ -96,7 +92,7 @@ TEST_CASE("verbs: each action takes what it reads, and refuses every other optio
         if (setting.name == "prune") value = "2:4";  // "x" would be refused as no pruning.
         if (setting.name == "quantize-aware") value = "8";
         if (setting.name == "hint") value = "a:b";
-        CHECK(with(setting.name, setting.is_flag, value) == (contains(action.reads, setting.name) ? 77 : 2));
+        CHECK(with(setting.name, setting.is_flag, value) == (has_name(action.reads, setting.name) ? 77 : 2));
       }
     }
 }

@@ -13,8 +13,6 @@
 namespace cohort {
 namespace {
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
 void print_json(const Evaluation& found, const std::vector<ClassResult>& classes, const Json& last) {
   if (!classes.empty()) {
     Json names = Json::array();
@@ -40,11 +38,17 @@ int run_evaluate(const Arguments& arguments) {
   const auto [found, has_own_loss] = evaluate_trained(file, trained, *part, arguments.config.threads, arguments.config.metrics);
   const std::vector<ClassResult> classes = class_results(found, trained.class_names);
   if (arguments.config.json) {
-    Json last{{"event", "evaluate"},          {"split", split},      {"samples", part->num_samples()}, {"loss", number(found.loss)},
-              {"error", number(found.error)}, {"step", file.step()}, {"model", file.config().model},   {"data", data.name},
+    Json last{{"event", "evaluate"},
+              {"split", split},
+              {"samples", part->num_samples()},
+              {"loss", finite_json(found.loss)},
+              {"error", finite_json(found.error)},
+              {"step", file.step()},
+              {"model", file.config().model},
+              {"data", data.name},
               {"path", file.path()}};
-    if (trained.labels) last["precision"] = number(found.precision);
-    for (const auto& [name, value] : found.metrics) last["metrics"][name] = number(value);
+    if (trained.labels) last["precision"] = finite_json(found.precision);
+    for (const auto& [name, value] : found.metrics) last["metrics"][name] = finite_json(value);
     print_json(found, classes, last);
     return 0;
   }
