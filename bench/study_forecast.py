@@ -3,7 +3,7 @@
 
     bench/study_forecast.py STUDY_DIR [--program build/release/bin/cohort] [--workers 1,2] [--batch-sizes 64,512] [--seeds 1,2,3]
 
-For each number of workers, batch size and seed it trains with the best trial's metaparameters (`cohort train --study DIR --global-batch B`)
+For each number of workers, batch size and seed it trains with the best trial's hyperparameters (`cohort train --study DIR --global-batch B`)
 until an evaluation reaches the goal, one compute thread a worker, as step times were measured. Default: the best trial's seed, and for each number of
 workers the two batch sizes that are soonest there. Prints a JSON line for each run: predicted steps, step and seconds; measured steps
 (evaluations are a twentieth of the predicted steps apart), median step, seconds of all steps together, and apart from them other_seconds:

@@ -3,8 +3,7 @@
 
 #include <cstring>
 
-#include "cohort/bench/bench_verb.h"
-#include "cohort/cli/options/verb.h"
+#include "cohort/cohort.h"
 
 namespace {
 
@@ -36,4 +35,4 @@ void watch_start(int argc, char** argv, char**) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return cohort::run_cli_with({cohort::bench_verb()}, argc, argv); }
+int main(int argc, char** argv) { return cohort::run_cli(argc, argv); }

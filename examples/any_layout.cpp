@@ -1,7 +1,7 @@
 // One loop, every layout: a torch::nn::Sequential whose layers Cohort cuts into the stages of a pipeline, or divides between ranks, or
-// copies. forward_backward() takes the place of forward, loss and backward(), because the micro-batches of a pipeline go forward and
-// backward in turns. Ends with a comparison with the same loop in one process (in double precision: what ranks add up in another order
-// stays small).
+// copies. forward_backward() replaces forward, loss and backward(), because a pipeline interleaves the forward and backward of its
+// micro-batches. Ends with a comparison with the same loop in one process (in double precision, so that differences from the order of sums
+// stay small).
 //
 //   any_layout --workers 2 --layout tp=2                        any_layout --workers 4 --layout dp=2,pp=2,microbatches=4
 //
@@ -30,7 +30,7 @@ torch::nn::Sequential make_net() {
   return net;
 }
 
-/// A bright bar, of which the place is the class.
+/// A bright bar, whose position is the class.
 std::pair<torch::Tensor, torch::Tensor> batch(int64_t samples, uint64_t seed) {
   torch::manual_seed(seed);
   const torch::Tensor target = torch::randint(kClasses, {samples});
@@ -41,7 +41,7 @@ std::pair<torch::Tensor, torch::Tensor> batch(int64_t samples, uint64_t seed) {
 
 torch::Tensor cross_entropy(const torch::Tensor& output, const torch::Tensor& target) { return torch::cross_entropy_loss(output, target); }
 
-/// What one process makes of it: its output for `probe`.
+/// The output for `probe` after the same training in one process.
 torch::Tensor expected(const torch::Tensor& probe) {
   torch::nn::Sequential net = make_net();
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
     if (session.is_first() && step % 20 == 0) std::printf("step %d loss %.4f\n", step, loss);
   }
   const auto [probe, classes] = batch(200, 7);
-  const torch::Tensor found = parallel.forward(probe).detach();  // Every rank gets all of it: the rows are not divided.
+  const torch::Tensor found = parallel.forward(probe).detach();  // Every rank evaluates all rows.
   const double right = found.argmax(1).eq(classes).to(torch::kDouble).mean().item<double>();
   const double apart = (found - expected(probe)).abs().max().item<double>();
   if (session.is_first()) std::printf("%.1f %% right; outputs are at most %.1e from those of one process\n", 100 * right, apart);

@@ -19,7 +19,7 @@
 
 namespace {
 
-constexpr int64_t kBatch = 64;  // Of all ranks together.
+constexpr int64_t kBatch = 64;  // Samples of all ranks together.
 constexpr int kSteps = 200;
 constexpr double kSlope = 3.0, kOffset = -1.0;
 

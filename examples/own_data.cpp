@@ -1,6 +1,6 @@
-// Data of one's own under Cohort's program: what COHORT_DATA registers is opened by --data NAME[:ARGUMENT], and everything that holds for
-// the built-in kinds holds for it: any layout, verify, resume, report. Here: points in the plane, whose class is the spiral that they lie
-// on. With `alone` as its first argument the program trains by itself, through cohort::train().
+// Your own data under Cohort's program: --data NAME[:ARGUMENT] opens what COHORT_DATA registers, and all that works with built-in data
+// works with it: any layout, verify, resume, report. Here: points in the plane, whose class is the spiral that they lie on. With `alone` as
+// its first argument the program trains by itself, through cohort::train().
 //
 // Test: own_data train --data spirals:3 --model fc:hidden=64 --workers 2 --steps 20 --quiet
 // Test: own_data verify --data spirals:2 --model fc:hidden=16 --layout pp=2,microbatches=2 --steps 3 --global-batch 32
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// Sample i lies on spiral i mod `spirals`, further out the larger i is. Made when it is read, so threads share nothing that changes.
+/// Sample i lies on spiral i mod `spirals`, further out the larger i is. It is computed when it is read, so threads share no mutable state.
 class Spirals : public cohort::DataSource {
  public:
   Spirals(int64_t spirals, int64_t begin, int64_t end) : spirals_(spirals), begin_(begin), end_(end) {
@@ -51,7 +51,7 @@ cohort::DataSet spirals(const std::string& argument, const cohort::DataOptions& 
 
 COHORT_DATA("spirals", spirals);
 
-/// What `train` does, from a program: a Config in place of options.
+/// Trains from a program, with a Config instead of options.
 int train_alone() {
   cohort::Config config;
   config.model = "fc:hidden=32";

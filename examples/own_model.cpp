@@ -1,11 +1,11 @@
-// Your own model under Cohort's program: this binary has every verb of `cohort`, and one model more. The model is a small CNN with three
-// parallel branches, written as a LayerGraph: layers have names, and a layer that reads several others names them by the indices that add()
-// returned. (A model without branches can be a torch::nn::Sequential: examples/consumer/main.cpp.)
+// Your own model under Cohort's program: this binary has every verb of `cohort`, and an additional model. The model is a small CNN with
+// three parallel branches, written as a LayerGraph: layers have names, and a layer that reads several others names them by the indices that
+// add() returned. (A model without branches can be a torch::nn::Sequential: examples/consumer/main.cpp.)
 //
 //   own_model train  --model branches:width=16 --data fashion-mnist --workers 2 --optimizer momentum --lr 0.05
 //   own_model verify --model branches --data fashion-mnist --workers 2
 //
-// The first test trains until nearly all unseen pictures are right; the second compares 2 workers with one process, tensor by tensor.
+// The first test trains until nearly all validation pictures are right; the second compares 2 workers with one process, tensor by tensor.
 //
 // Test: own_model train --model branches --data synthetic:1x16x16,classes=4,samples=1024 --workers 2 --lr 0.05 --steps 60 --json --run run | grep '"val_error":0.0'
 // Test: own_model train --model branches --data synthetic:1x16x16,classes=4,samples=256 --workers 2 --metrics sure,f1 --goal 'sure>0.1' --steps 20 --eval-every 5 --json --run run2 | grep '"reason":"goal"'
@@ -55,7 +55,7 @@ std::shared_ptr<LayerGraph> branches(const cohort::ModelOptions& options) {
 
 COHORT_MODEL("branches", branches);
 
-/// --metrics sure: the probability that the right class gets, on average.
+/// --metrics sure: the mean probability of the right class.
 COHORT_METRIC("sure", [](const at::Tensor& scores, const at::Tensor& target) {
   return torch::softmax(scores, 1).gather(1, target.unsqueeze(1)).squeeze(1);
 });

@@ -1,7 +1,7 @@
-// A model as any LibTorch program writes it, under Cohort's program: a module with one forward(), taken as it is, and a loss of one's own
-// in place of the cross-entropy: the focal loss (Lin et al. 2017, "Focal loss for dense object detection"), which counts samples that are
-// already right for less. What happens inside of forward() cannot be seen from outside, so the module is one layer: it trains with dp, ZeRO
-// and in half precision. The same layers as a torch::nn::Sequential can be cut into stages (pp) and divided (tp) too, with the same loss.
+// An ordinary LibTorch module under Cohort's program, with its own loss instead of the cross-entropy: the focal loss (Lin et al. 2017,
+// "Focal loss for dense object detection"), which gives samples that are already right less weight. What happens inside of forward() cannot
+// be seen from outside, so the module is one layer: it trains with dp, ZeRO and in half precision. The same layers as a
+// torch::nn::Sequential can be cut into stages (pp) and divided (tp) too, with the same loss.
 //
 //   own_module train --model net --data fashion-mnist --workers 2 --lr 0.05
 //

@@ -1,6 +1,6 @@
-// A model cut into stages, one a rank, in a training loop of your own: the graph has a skip connection from its first layer to its last, so
-// a value passes over the stages between. The batch goes through in micro-batches, by the schedule 1F1B. Checks that the weights are those
-// of the same training in one piece.
+// A model cut into stages, one for each rank, in your own training loop: the graph has a skip connection from its first layer to its last,
+// so a value skips the stages between. The batch goes through in micro-batches, by the schedule 1F1B. Checks that the weights are those of
+// the same training without a pipeline.
 //
 //   mpirun -n 2 pipeline       (or torchrun --no-python --nproc-per-node 2, srun, cohort launch -n 2; up to 4 ranks)
 //
@@ -26,7 +26,7 @@ namespace {
 
 using Inputs = cohort::LayerGraph::Inputs;
 constexpr int64_t kBatch = 50, kWidth = 32;
-constexpr int kSteps = 60, kMicroBatches = 4;  // Of 12 or 13 samples.
+constexpr int kSteps = 60, kMicroBatches = 4;  // A micro-batch has 12 or 13 samples.
 
 std::shared_ptr<cohort::LayerGraph> build() {
   torch::manual_seed(1);  // The same weights on every rank.
@@ -46,7 +46,7 @@ torch::Tensor batch_of(int step) {
   return 4 * torch::rand({kBatch, 1}) - 2;
 }
 
-/// A micro-batch's part of the mean over the batch, so that gradients add up to that of the mean.
+/// A micro-batch's part of the mean loss of the batch, so that gradients add up to those of the mean.
 torch::Tensor share_of_loss(const torch::Tensor& output, const torch::Tensor& x) {
   return (output - torch::sin(2 * x)).pow(2).sum() / kBatch;
 }
@@ -68,7 +68,8 @@ int train() {
   cohort::Group group = cohort::Group::create(cohort::world_from_environment());
   torch::set_num_threads(1);
   auto graph = build();
-  const std::vector<std::vector<int>> first_layers = {{0}, {0, 2}, {0, 2, 4}, {0, 1, 3, 5}};  // Of each stage, for 1 to 4 ranks.
+  const std::vector<std::vector<int>> first_layers = {
+      {0}, {0, 2}, {0, 2, 4}, {0, 1, 3, 5}};  // The first layer of each stage, for 1 to 4 ranks.
   const cohort::StageCut cut = cohort::cut_at(*graph, first_layers.at(static_cast<size_t>(group.size() - 1)));
   const auto schedule = [&](int num_micro_batches) {
     return cohort::make_schedule("1f1b", {.num_ranks = group.size(), .num_micro_batches = num_micro_batches, .edges = cut.stage_edges()});

@@ -1,7 +1,7 @@
-// A port: a residual network that classifies pictures, with a data set of its own, gradient accumulation, clipping, a falling learning
+// A port: a residual network that classifies pictures, with its own data set, gradient accumulation, clipping, a falling learning
 // rate and a checkpoint in the middle. The lines that differ from the program for one process end with `// Cohort`: rows come from a
 // SessionSampler, Parallel steps (and clips), the printed loss is that of all ranks, batch norm sees the whole batch, and the checkpoint
-// is one for any number of ranks. Ends with the weights that one process gets.
+// is one for any number of ranks. Checks that the weights are those of training in one process.
 //
 // Test: port_classifier
 // Test: port_classifier --workers 2
@@ -52,7 +52,7 @@ torch::nn::Sequential make_resnet() {
                                Block(16), torch::nn::AdaptiveAvgPool2d(1), torch::nn::Flatten(), torch::nn::Linear(16, kClasses));
 }
 
-/// Steps until `end`, from the checkpoint where `folder` has one. Returns the weights.
+/// Trains until step `end`, from the checkpoint in `folder` if there is one. Returns the weights.
 torch::Tensor train(cohort::Session& session, int64_t end, const std::string& folder, bool prints) {  // Cohort
   torch::manual_seed(1);
   torch::nn::Sequential net = make_resnet();
@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
   const torch::Tensor found = train(session, kSteps, folder, session.is_first());  // Cohort
   if (session.is_first()) std::filesystem::remove_all(folder);                     // Cohort
 
-  // Not part of the port: one process, on every rank by itself, without a checkpoint, must come to the same weights.
+  // Not part of the port: training in one process, repeated on every rank without a checkpoint, must give the same weights.
   cohort::Session alone{cohort::World()};
   torch::set_num_threads(1);  // All ranks compute it at once.
   const double apart = (found - train(alone, kSteps, "", false)).abs().max().item<double>();

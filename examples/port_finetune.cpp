@@ -1,6 +1,7 @@
-// A port: a trained network gets another head for another task. First the head alone is trained, with the rest (the backbone) frozen; then
+// A port: a trained network gets another head for another task. First only the head is trained, with the rest (the backbone) frozen; then
 // all of it, the backbone with a smaller learning rate. The lines that differ from the program for one process end with `// Cohort`: this
-// rank's rows of each batch, Parallel, and adopt_model() after parameters were unfrozen. Ends with the weights that one process gets.
+// rank's rows of each batch, Parallel, and adopt_model() after parameters were unfrozen. Checks that the weights are those of training in
+// one process.
 //
 // Test: port_finetune
 // Test: port_finetune --workers 2
@@ -34,7 +35,7 @@ std::pair<torch::Tensor, torch::Tensor> draw_batch(int64_t num_classes) {
   return {x, x.narrow(1, 0, num_classes).argmax(1)};
 }
 
-/// In place of a file that somebody else made: a network that was trained for the first task.
+/// Stands in for a downloaded file: a network that was trained for the first task.
 std::string pretrained() {
   torch::manual_seed(1);
   Net net;
@@ -87,7 +88,7 @@ int main(int argc, char** argv) {
   const std::string file = pretrained();
   const torch::Tensor found = train(session, file, session.is_first());  // Cohort
 
-  // Not part of the port: one process, on every rank by itself, must come to the same weights.
+  // Not part of the port: training in one process, repeated on every rank, must give the same weights.
   cohort::Session alone{cohort::World()};
   torch::set_num_threads(1);  // All ranks compute it at once.
   const double apart = (found - train(alone, file, false)).abs().max().item<double>();

@@ -1,7 +1,7 @@
 // A port: a generator and a discriminator (DCGAN), each with an optimizer, that learn to draw blobs. The lines that differ from the program
 // for one process end with `// Cohort`: a Parallel for each network, this rank's rows of the pictures and of the noise, and accumulate()
-// around those backward() calls after which the discriminator does not step: the first of its two, and the generator's, whose gradients of
-// the discriminator nobody needs and so nobody sends. Ends with the weights that one process gets.
+// around the backward() calls after which the discriminator does not step: the first of its two, and the generator's, whose gradients of
+// the discriminator are not needed and so are not exchanged. Checks that the weights are those of training in one process.
 //
 // Test: port_gan
 // Test: port_gan --workers 2
@@ -32,14 +32,14 @@ torch::nn::Sequential make_discriminator() {
                                torch::nn::Flatten(torch::nn::FlattenOptions().start_dim(0)));
 }
 
-/// One blob a picture of 8 x 8, somewhere.
+/// Pictures of 8 x 8 with one blob at a random position.
 torch::Tensor draw_blobs() {
   const torch::Tensor side = torch::arange(8).to(torch::kFloat), middle = 2 + 3 * torch::rand({2, kBatch, 1});
   const torch::Tensor across = torch::exp(-(side - middle[0]).square() / 3), down = torch::exp(-(side - middle[1]).square() / 3);
   return (2 * across.unsqueeze(1) * down.unsqueeze(2) - 1).unsqueeze(1);
 }
 
-/// The mean over the batch of how wrong the discriminator is if all are to be called `label`.
+/// The mean loss of the discriminator over the batch if all samples have the label `label`.
 torch::Tensor loss_of(const torch::Tensor& scores, double label) {
   return torch::binary_cross_entropy_with_logits(scores, torch::full_like(scores, label));
 }
@@ -60,7 +60,7 @@ std::pair<torch::Tensor, torch::Tensor> train(cohort::Session& session, bool pri
     const torch::Tensor real = session.local(draw_blobs());                           // Cohort
     const torch::Tensor noise = session.local(torch::randn({kBatch, kNoise, 1, 1}));  // Cohort
 
-    discriminator->zero_grad();  // Of what the generator's step left there.
+    discriminator->zero_grad();  // Clears the gradients of the generator's step.
     const torch::Tensor loss_real = loss_of(discriminator->forward(real), 1);
     {
       const auto hold = parallel_discriminator.accumulate();  // Cohort
@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
   cohort::Session session = cohort::init(argc, argv);                     // Cohort
   const torch::Tensor found = train(session, session.is_first()).second;  // Cohort
 
-  // Not part of the port: one process, on every rank by itself, must come to the same weights.
+  // Not part of the port: training in one process, repeated on every rank, must give the same weights.
   cohort::Session alone{cohort::World()};
   torch::set_num_threads(1);  // All ranks compute it at once.
   const auto [before, wanted] = train(alone, false);

@@ -1,6 +1,6 @@
 // A port: the shape of LibTorch's own MNIST example, a convolutional network on torch::data::make_data_loader with two threads that read
 // ahead, several epochs, a smaller last batch, and a test loop. The lines that differ from the program for one process end with
-// `// Cohort`: the loaders get a LoaderSampler, each step says how many samples its rows are, and sums are those of all ranks. Ends with
+// `// Cohort`: the loaders get a LoaderSampler, each step declares how many samples its rows are, and sums are over all ranks. Ends with
 // the weights that one process gets.
 //
 // Test: port_loader
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kSide = 14, kClasses = 10, kTrain = 500, kTest = 155, kBatch = 32, kEpochs = 3;
 
-/// Digits in place of MNIST's: bars of ten lengths, and noise.
+/// Synthetic digits instead of MNIST's: bars of ten lengths, and noise.
 struct Bars : torch::data::datasets::Dataset<Bars> {
   torch::Tensor images, labels;
   Bars(int64_t count, uint64_t seed) {
@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
   cohort::Session session = cohort::init(argc, argv);              // Cohort
   const torch::Tensor found = train(session, session.is_first());  // Cohort
 
-  // Not part of the port: one process, on every rank by itself, must come to the same weights.
+  // Not part of the port: training in one process, repeated on every rank, must give the same weights.
   cohort::Session alone{cohort::World()};
   torch::set_num_threads(1);  // All ranks compute it at once.
   const double apart = (found - train(alone, false)).abs().max().item<double>();

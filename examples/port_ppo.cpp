@@ -1,7 +1,8 @@
 // A port: proximal policy optimization (PPO) of an actor and a critic on a small environment. The lines that differ from the program for
 // one process end with `// Cohort`: each rank steps its own environments, advantages are normalised with the mean and deviation of all
-// ranks, and the early stop looks at all ranks' divergence, so that all stop together. What is random is drawn for all environments, the
-// same on all ranks, and each takes its rows. 9 environments on 2 ranks are 5 and 4. Ends with the weights that one process gets.
+// ranks, and the early stop looks at all ranks' divergence, so that all stop together. Random numbers are drawn for all environments, the
+// same on all ranks, and each takes its rows. 9 environments on 2 ranks are 5 and 4. Checks that the weights are those of training in one
+// process.
 //
 // Test: port_ppo
 // Test: port_ppo --workers 2
@@ -17,7 +18,7 @@ namespace {
 constexpr int kEnvironments = 9, kHorizon = 32, kIterations = 40, kEpochs = 4, kParts = 4, kActions = 3;
 constexpr double kDiscount = 0.95, kLambda = 0.95, kClip = 0.2, kLargestDivergence = 0.03;
 
-/// Points with a velocity on a line, {environments, 2}, that are to be brought to 0 by pushes to the left or right.
+/// Points with a velocity on a line, {environments, 2}; pushes to the left or right shall bring them to 0.
 struct Environments {
   torch::Tensor state;
   /// Returns the rewards.
@@ -34,7 +35,7 @@ struct ActorCriticImpl : torch::nn::Module {
     body = register_module("body", torch::nn::Linear(2, 32));
     actor = register_module("actor", torch::nn::Linear(32, kActions));
     critic = register_module("critic", torch::nn::Linear(32, 1));
-    to(torch::kDouble);  // So that a last digit does not choose another action.
+    to(torch::kDouble);  // Rounding must not select another action.
   }
   /// Logarithms of probabilities, and values.
   std::pair<torch::Tensor, torch::Tensor> forward(const torch::Tensor& state) {
@@ -110,7 +111,7 @@ int main(int argc, char** argv) {
   cohort::Session session = cohort::init(argc, argv);              // Cohort
   const torch::Tensor found = train(session, session.is_first());  // Cohort
 
-  // Not part of the port: one process, on every rank by itself, must come to the same weights.
+  // Not part of the port: training in one process, repeated on every rank, must give the same weights.
   cohort::Session alone{cohort::World()};
   torch::set_num_threads(1);  // All ranks compute it at once.
   const double apart = (found - train(alone, false)).abs().max().item<double>();

@@ -1,7 +1,7 @@
-// A port: a recurrent language model of characters, trained with truncated back-propagation: the hidden state goes on from one piece of
-// text to the next, the gradient does not. The lines that differ from the program for one process end with `// Cohort`: each rank takes its
-// own rows of the text once, before the loop, and so keeps the hidden state of its own rows; nothing of that state is ever exchanged. 15
-// rows on 2 ranks are 8 and 7: the gradient is the mean over all 15. Ends with the weights that one process gets.
+// A port: a recurrent language model of characters, trained with truncated back-propagation: the hidden state is carried from one segment
+// of text to the next, the gradient is not. The lines that differ from the program for one process end with `// Cohort`: each rank takes
+// its own rows of the text once, before the loop, and so keeps the hidden state of its own rows; nothing of that state is ever exchanged.
+// 15 rows on 2 ranks are 8 and 7: the gradient is the mean over all 15. Checks that the weights are those of training in one process.
 //
 // Test: port_rnn
 // Test: port_rnn --workers 2
@@ -37,7 +37,7 @@ struct LanguageModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(LanguageModel);
 
-/// A rhyme again and again as numbers of characters, {rows, time}: each row is a part of the text.
+/// A repeated rhyme as numbers of characters, {rows, time}: each row is a part of the text.
 torch::Tensor make_text(int64_t* vocabulary) {
   const std::string rhyme = "one for the master and one for the dame and one for the little boy who lives down the lane. ";
   std::string letters = rhyme;
@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
   cohort::Session session = cohort::init(argc, argv);              // Cohort
   const torch::Tensor found = train(session, session.is_first());  // Cohort
 
-  // Not part of the port: one process, on every rank by itself, must come to the same weights.
+  // Not part of the port: training in one process, repeated on every rank, must give the same weights.
   cohort::Session alone{cohort::World()};
   torch::set_num_threads(1);  // All ranks compute it at once.
   const double apart = (found - train(alone, false)).abs().max().item<double>();

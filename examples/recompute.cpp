@@ -1,5 +1,5 @@
-// Training with less memory, in a loop of your own: the blocks of an ordinary torch::nn module are wrapped in cohort::recompute, so that
-// each keeps its input alone and makes the rest again in backward. Prints what forward left behind for backward, with and without, and
+// Activation checkpointing in your own training loop: the blocks of an ordinary torch::nn module are wrapped in cohort::recompute, so that
+// each keeps only its input and recomputes the rest in backward. Prints the bytes that forward keeps for backward, with and without, and
 // checks that the gradients are the same bits, dropout included.
 //
 // Test: recompute
@@ -20,12 +20,12 @@ namespace {
 constexpr int64_t kBatch = 512, kWidth = 64;
 constexpr int kDepth = 12;
 
-/// Bytes of tensors made since it was put in force, as LibTorch's CPU allocator reports them to a profiler.
+/// Bytes of tensors allocated since it was installed, as LibTorch's CPU allocator reports them to a profiler.
 struct MemoryCounter : c10::MemoryReportingInfoBase {
   int64_t held_bytes = 0, peak_bytes = 0;
 
   void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
-    held_bytes += bytes;  // Negative where memory is given back.
+    held_bytes += bytes;  // Negative when memory is freed.
     peak_bytes = std::max(peak_bytes, held_bytes);
   }
   bool memoryProfilingEnabled() const override { return true; }

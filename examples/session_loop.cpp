@@ -1,7 +1,7 @@
-// The front door: a program for one process that trains on many. cohort::init() joins what launched it (mpirun, torchrun, srun, cohort
+// A training program for one process that trains on many ranks. cohort::init() joins what launched it (mpirun, torchrun, srun, cohort
 // launch), or starts --workers ranks of itself; session.local() is this rank's part of a batch; Parallel makes the gradient the mean over
 // the whole batch. Under --layout zero=1, 2, 3 the same loop divides optimizer state, gradients and weights. Saves a checkpoint in the
-// middle, goes on from it, and ends with the weights that one process gets.
+// middle, resumes from it, and checks that the weights are those of training in one process.
 //
 //   session_loop --workers 2                 session_loop --workers 2 --layout zero=2
 //
@@ -40,7 +40,7 @@ std::pair<torch::Tensor, torch::Tensor> batch(int step) {
   return {x, torch::sin(x.narrow(1, 0, 1)).squeeze(1)};
 }
 
-/// What one process makes of it, on every rank by itself.
+/// The same training in one process, repeated on every rank.
 torch::Tensor expected() {
   torch::manual_seed(1);
   Net net;
@@ -62,7 +62,7 @@ torch::Tensor train(cohort::Session& session, bool ours) {
                                  .string();
   torch::Tensor weights;
   int step = 0;
-  for (const int end : {kSteps / 2, kSteps}) {  // Twice a new model: the second time it goes on from the checkpoint.
+  for (const int end : {kSteps / 2, kSteps}) {  // The second time a new model resumes from the checkpoint.
     torch::manual_seed(1);
     Net net;
     torch::optim::AdamW optimizer(net->parameters(), rule);

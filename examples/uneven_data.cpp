@@ -1,6 +1,5 @@
-// Ranks that do not have equally much data, in a training loop of your own. Rank r reads r + 1 files; whoever has read all of its files
-// keeps helping the others until they are done too, so nobody hangs, and every step's gradient is the mean over the samples that there
-// were.
+// Ranks with different amounts of data in your own training loop. Rank r reads r + 1 files; a rank that has read all of its files keeps
+// taking part in the steps of the others, so that no rank hangs, and the gradient of each step is the mean over its samples.
 //
 //   mpirun -n 3 uneven_data       (or torchrun --no-python --nproc-per-node 3, srun, cohort launch -n 3; alone it is one rank)
 //
@@ -25,7 +24,7 @@ constexpr double kSlope = 3.0, kOffset = -1.0;
 int train() {
   cohort::Group group = cohort::Group::create(cohort::world_from_environment());
   torch::set_num_threads(1);
-  torch::manual_seed(1 + group.rank());  // Each rank has samples of its own; the weights come from rank 0.
+  torch::manual_seed(1 + group.rank());  // Each rank has its own samples; the weights come from rank 0.
 
   torch::nn::Linear model(1, 1);
   cohort::DataParallel parallel(*model, group, {.mean = cohort::GradientMean::kSamples});
@@ -43,7 +42,7 @@ int train() {
       torch::mse_loss(model->forward(x), y).backward();  // Here the gradients are exchanged.
       optimizer.step();
     }
-    // No data left: takes part in the others' steps, and applies what they find.
+    // No data left: takes part in the steps of the others, and applies their gradients.
     steps += join.finish([&] { optimizer.step(); });
   }
 

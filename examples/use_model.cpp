@@ -1,12 +1,12 @@
-// A trained model in a program of one's own: load() of a file that `cohort checkpoint export` wrote gives a module that is ready to call,
-// and what is needed to ask it: sizes, names of the classes, normalisation. Two made-up pictures are asked here; a line each says what they
-// are taken for, and the scores follow. examples/use_model.py is the same in Python, and prints the same.
+// A trained model in your own program: load() of a file that `cohort checkpoint export` wrote returns a module that is ready to call, and
+// what its inputs and outputs need: sizes, names of the classes, normalisation. Classifies two synthetic pictures, a line each, and prints
+// their scores. examples/use_model.py is the same in Python, and prints the same.
 //
 //   cohort train --model mlp-small --data fashion-mnist --run runs/mlp
 //   cohort checkpoint export runs/mlp --checkpoint best --out mlp.safetensors
 //   use_model mlp.safetensors
 //
-// A run folder can be loaded as well, and COHORT_MODEL makes models of one's own known, as for training. The second test asks a model of
+// A run folder can be loaded as well, and COHORT_MODEL registers your own models, as for training. The second test uses a model of
 // colour pictures.
 //
 // Test: cohort train --model mlp-small --data synthetic:1x28x28,samples=512 --steps 20 --run run && cohort checkpoint export run --out m.safetensors && use_model m.safetensors | tee out && [ $(wc -l <out) = 4 ] && use_model run/checkpoints/best | cmp - out

@@ -1,5 +1,5 @@
-// A model whose weights, gradients and optimizer state are divided over the ranks (ZeRO stage 3), in a training loop of your own. The
-// module is an ordinary torch::nn::Module: nothing in it knows of ranks. Prints what one rank holds beside the formula and beside the whole
+// A model whose weights, gradients and optimizer state are divided over the ranks (ZeRO stage 3), in your own training loop. The
+// module is an ordinary torch::nn::Module: it does not know of ranks. Prints what one rank holds beside the formula and beside the whole
 // model.
 //
 //   mpirun -n 2 zero_loop       (or torchrun --no-python --nproc-per-node 2, srun, cohort launch -n 2; alone it is one rank)
@@ -22,10 +22,10 @@
 
 namespace {
 
-constexpr int64_t kBatch = 24, kWidth = 256;  // The batch is that of all ranks together.
+constexpr int64_t kBatch = 24, kWidth = 256;  // The batch of all ranks together.
 constexpr int kSteps = 60, kDepth = 6;
 
-/// Residual blocks with one scale that all of them share.
+/// Residual blocks that share one scale.
 struct NetImpl : torch::nn::Module {
   std::vector<torch::nn::Linear> blocks;
   torch::nn::Linear head{nullptr};
@@ -82,7 +82,7 @@ int train() {
     std::printf("each of %d ranks: at most %.1f MiB by the formula; held %.1f MiB, of them whole units %.1f MiB\n", group.size(),
                 mebibytes(all), mebibytes(zero.peak_bytes()), mebibytes(zero.peak_unit_bytes()));
   }
-  zero.gather_weights();  // The module is whole again, on every rank.
+  zero.gather_weights();  // Every rank has the whole module again.
   const torch::Tensor mine = torch::nn::utils::parameters_to_vector(model->parameters()).detach().contiguous();
   torch::Tensor everyones = torch::empty({group.size(), mine.numel()});
   group.all_gather(everyones, mine, "final weights");

@@ -9,6 +9,7 @@
 #include "cohort/checkpoint/names.h"
 #include "cohort/checkpoint/retention.h"
 #include "cohort/checkpoint/tools.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/infer/trained_file.h"
@@ -23,13 +24,13 @@ std::string shape_text(const Json& shape) {
   return sizes.empty() ? "one number" : join(sizes, "x");
 }
 
-/// What is in it, a line a tensor; then which others there are, and which of them are damaged.
+/// Prints the tensors of a checkpoint, a line each, then the other checkpoints beside it and which of them are damaged.
 void print_info(const Json& info) {
   const auto bytes_of = [](const Json& line) { return human_bytes(line.value("bytes", int64_t{0})); };
   std::printf("%s: step %lld, %s, %zu tensors in %zu %s\n\n", info.value("path", "").c_str(),
               static_cast<long long>(info.value("step", int64_t{0})), bytes_of(info).c_str(), info.at("tensors").size(),
               info.at("files").size(), info.at("files").size() == 1 ? "file" : "files");
-  const auto name_of = [](const Json& tensor) { return printable(tensor.value("name", "")); };  // A file may name what it likes.
+  const auto name_of = [](const Json& tensor) { return printable(tensor.value("name", "")); };  // A file may hold any name.
   size_t longest = 6;
   for (const Json& tensor : info.at("tensors")) longest = std::max(longest, name_of(tensor).size());
   const int width = static_cast<int>(std::min<size_t>(longest, 60));
@@ -57,12 +58,10 @@ int run_checkpoint(const Arguments& arguments) {
   const int indent = arguments.options.contains("json") ? -1 : 2;
   if (action != "export" && is_exported_file(path))
     fail(ErrorCode::kBadInput, "checkpoint ", action, ": ", path,
-         " is a file, and checkpoints are folders of a run; of an exported file "
-         "`cohort evaluate ",
-         path, "` tells");
+         " is a file, and checkpoints are folders of a run; for an exported file use `cohort evaluate ", path, "`");
   if (action == "info") {
     const Json info = checkpoint_info(path);
-    if (indent < 0) std::printf("%s\n", info.dump().c_str());
+    if (indent < 0) print_line(info);
     else print_info(info);
     return 0;
   }
@@ -71,8 +70,7 @@ int run_checkpoint(const Arguments& arguments) {
     std::printf("%s\n", result.dump(indent).c_str());
     return result.value("ok", false) ? 0 : static_cast<int>(ErrorCode::kFailed);
   }
-  const std::string out = arguments.option("out", "");
-  if (out.empty()) fail(ErrorCode::kBadInput, "checkpoint export: --out FILE.safetensors is missing");
+  const std::string out = out_file(arguments, "checkpoint export");
   check_export_name(out);
   check_writable_file(out);
   check_holds_kind(out, "{", 8, "a safetensors file");
@@ -80,10 +78,7 @@ int run_checkpoint(const Arguments& arguments) {
   const ExportResult result = checkpoint_export(
       chosen, out, {.with_aliases = !arguments.options.contains("without-aliases"), .metadata = exported_metadata(chosen)});
   if (arguments.options.contains("json"))
-    std::printf("%s\n",
-                Json{{"event", "export"}, {"step", result.step}, {"tensors", result.num_tensors}, {"bytes", result.bytes}, {"out", out}}
-                    .dump()
-                    .c_str());
+    print_line(Json{{"event", "export"}, {"step", result.step}, {"tensors", result.num_tensors}, {"bytes", result.bytes}, {"out", out}});
   else
     std::printf("wrote %s: step %lld, %lld tensors, %s\n", out.c_str(), static_cast<long long>(result.step),
                 static_cast<long long>(result.num_tensors), human_bytes(result.bytes).c_str());

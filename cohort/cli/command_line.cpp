@@ -40,17 +40,13 @@ void add_option(Parser& parser, const std::string& name, const std::string& valu
     parser.app->add_flag(dashed(name), parser.flags[name]);
     return;
   }
-  if (value_name.starts_with("[=")) {  // On by itself ("true"), or a word behind '='.
+  if (value_name.starts_with("[=")) {  // "true" without a value, or the word after '='.
     parser.app->add_flag(dashed(name), parser.values[name]);
     return;
   }
   CLI::Option* const option =
       parser.app->add_option(dashed(name), parser.values[name])->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  if (value_name.starts_with('[')) option->expected(0, 1)->default_str("0");  // What it stands for without a value.
-}
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  if (value_name.starts_with('[')) option->expected(0, 1)->default_str("0");  // The option without a value stands for 0.
 }
 
 /// An option of the verb may have the name of a setting, and is then no setting: --temperature of `sample`.
@@ -62,7 +58,7 @@ std::unique_ptr<Parser> make_parser(const Verb& verb) {
   auto parser = std::make_unique<Parser>();
   parser->app = std::make_unique<CLI::App>(verb.summary, "cohort " + verb.name);
   for (const VerbOption& option : verb.options) add_option(*parser, option.name, option.value_name);
-  // Those it does not read are known, so that they are refused by name.
+  // Settings that the verb does not read are parsed too, so that they are refused by name.
   if (!verb.settings.empty())
     for (const Setting& setting : settings())
       if (!has_own(verb, setting.name)) add_option(*parser, setting.name, setting.value_name);
@@ -71,14 +67,14 @@ std::unique_ptr<Parser> make_parser(const Verb& verb) {
   return parser;
 }
 
-/// A file may be of another verb too: what this one does not read is left, and said.
+/// Reads a config.toml. It may have been written for another verb: settings that this one does not read are ignored, with a message.
 Config read_file(const Verb& verb, const std::string& path) {
   Config config;
   read_config_file(path, config);
   std::vector<std::string> left;
   const std::set<std::string> given = config.given;
   for (const std::string& name : given) {
-    if (contains(verb.settings, name)) continue;
+    if (has_name(verb.settings, name)) continue;
     const Setting& setting = *find_setting(name);
     if (setting.get(config) != setting.get(Config())) left.push_back(name);
     setting.copy(config, Config());
@@ -87,7 +83,7 @@ Config read_file(const Verb& verb, const std::string& path) {
   return config;
 }
 
-/// An empty value asks for nothing. It passes where nothing is what the option may ask for, and where it takes back what the file says.
+/// Refuses an empty value, unless empty is a value of the option or resets what the file sets.
 void check_empty(const Verb& verb, const Config& file, const std::string& name) {
   std::string value_name;
   for (const VerbOption& option : verb.options)
@@ -129,7 +125,7 @@ Arguments read_arguments(const Verb& verb, Parser& parser) {
   return arguments;
 }
 
-/// The row of the action and mode that was asked for. The verb itself complains about an action that it has not.
+/// The row of the requested action and mode; null for an unknown action, which the verb itself reports.
 const VerbAction* action_of(const Verb& verb, const Arguments& arguments) {
   const VerbAction* found = nullptr;
   for (const VerbAction& action : verb.actions)
@@ -137,24 +133,24 @@ const VerbAction* action_of(const Verb& verb, const Arguments& arguments) {
   return found;
 }
 
-/// Who reads an option that this action does not.
+/// The actions that read this option, for the message of one that does not.
 std::string readers_of(const Verb& verb, const std::string& option) {
   std::vector<std::string> names;
   for (const VerbAction& action : verb.actions)
-    if (contains(action.reads, option))
+    if (has_name(action.reads, option))
       names.push_back(verb.name + " " + action.name + (action.mode.empty() ? "" : " " + dashed(action.mode)));
   return names.empty() ? "train" : join(names, ", ");
 }
 
-/// Nothing that was typed may be without effect.
+/// Refuses options and words that would have no effect.
 void check_arguments(const Verb& verb, const Arguments& arguments) {
   const auto given = [&](const std::string& name) { return arguments.options.contains(name) || arguments.given.contains(name); };
   for (const auto& [one, other] : verb.exclusive)
     if (given(one) && given(other)) fail(ErrorCode::kBadInput, verb.name, ": give ", dashed(one), " or ", dashed(other), ", not both");
   for (const std::string& name : arguments.given)
-    if (!contains(verb.settings, name))
+    if (!has_name(verb.settings, name))
       fail(ErrorCode::kBadInput, verb.name, " does not read --", name, ", an option of ", readers_of(verb, name), "; leave it out");
-  if (!verb.takes_program && contains(arguments.positional, ""))
+  if (!verb.takes_program && has_name(arguments.positional, ""))
     fail(ErrorCode::kBadInput, verb.name, ": one of its words is empty (\"\"); see `cohort ", verb.name, " -h`");
   const VerbAction* const action = action_of(verb, arguments);
   if (!verb.actions.empty() && !action) return;
@@ -167,7 +163,7 @@ void check_arguments(const Verb& verb, const Arguments& arguments) {
   std::set<std::string> names = arguments.given;
   for (const auto& [name, value] : arguments.options) names.insert(name);
   for (const std::string& name : names)
-    if (!contains(action->reads, name) && name != action->mode)
+    if (!has_name(action->reads, name) && name != action->mode)
       fail(ErrorCode::kBadInput, verb.name, " ", action->name, action->mode.empty() ? "" : " " + dashed(action->mode), " does not read ",
            dashed(name), ", an option of ", readers_of(verb, name), "; leave it out");
 }
@@ -191,8 +187,8 @@ void print_overview(const std::vector<Verb>& verbs) {
   std::printf("\n%s", wrapped(codes, 0, width).c_str());
 }
 
-/// What users of other programs type.
-const std::map<std::string, std::string>& names_elsewhere() {
+/// Names of the same options in other programs.
+const std::map<std::string, std::string>& option_names_elsewhere() {
   static const std::map<std::string, std::string> names = {{"batch-size", "--global-batch"},
                                                            {"learning-rate", "--lr"},
                                                            {"betas", "--beta1 and --beta2"},
@@ -218,7 +214,7 @@ const std::map<std::string, std::string>& names_elsewhere() {
   return names;
 }
 
-/// " (did you mean ...?)" for an option that there is not, or "".
+/// " (did you mean ...?)" for the first unknown option of `words`, or "".
 std::string suggestion(const Verb& verb, const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     if (!word.starts_with("--")) continue;
@@ -226,9 +222,10 @@ std::string suggestion(const Verb& verb, const std::vector<std::string>& words) 
     std::replace(name.begin(), name.end(), '_', '-');
     std::vector<std::string> names = verb.settings;
     for (const VerbOption& option : verb.options) names.push_back(option.name);
-    if (word.substr(0, word.find('=')) == "--" + name && contains(names, name)) continue;
-    if (contains(names, name)) return concat(" (did you mean '--", name, "'?)");
-    if (const auto elsewhere = names_elsewhere().find(name); elsewhere != names_elsewhere().end() && contains(names, "workers"))
+    if (word.substr(0, word.find('=')) == "--" + name && has_name(names, name)) continue;
+    if (has_name(names, name)) return concat(" (did you mean '--", name, "'?)");
+    if (const auto elsewhere = option_names_elsewhere().find(name);
+        elsewhere != option_names_elsewhere().end() && has_name(names, "workers"))
       return concat(" (here it is ", elsewhere->second, ")");
     std::vector<std::string> as_typed;
     for (const std::string& known : names) as_typed.push_back(dashed(known));
@@ -237,8 +234,8 @@ std::string suggestion(const Verb& verb, const std::vector<std::string>& words) 
   return "";
 }
 
-/// The last one counts, so that a script can append to a command; that an earlier one said something else is told.
-void tell_overridden(const CLI::App& app) {
+/// The last of an option counts, so that a script can append to a command; differing earlier values are reported.
+void report_overridden(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::vector<std::string>& given = option->results();
     if (option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeLast || given.size() < 2) continue;
@@ -247,15 +244,20 @@ void tell_overridden(const CLI::App& app) {
   }
 }
 
-/// Of the first of `words` that is an action of the verb, or of the whole verb.
-int print_help(const Verb& verb, const std::vector<std::string>& words) {
+/// The help of the first of `words` that is an action of the verb, or of the whole verb.
+int print_help(const Verb& verb, std::vector<std::string> words) {
+  if (verb.takes_all_words) {
+    words.emplace_back("-h");
+    return verb.run({.positional = std::move(words)});
+  }
   const std::vector<std::string> actions = action_names(verb);
-  const auto action = std::find_if(words.begin(), words.end(), [&](const std::string& word) { return contains(actions, word); });
+  const auto action = std::find_if(words.begin(), words.end(), [&](const std::string& word) { return has_name(actions, word); });
   std::printf("%s", help_page(verb, action == words.end() ? "" : *action, help_width()).c_str());
   return 0;
 }
 
 int parse_and_run(const Verb& verb, int argc, char** argv) {
+  if (verb.takes_all_words) return verb.run({.positional = std::vector<std::string>(argv + 2, argv + argc)});
   const std::unique_ptr<Parser> parser = make_parser(verb);
   for (int i = 1; i < argc && !verb.takes_program; ++i)
     if (const std::string word = argv[i]; word.starts_with("--") && word.ends_with('='))
@@ -268,7 +270,7 @@ int parse_and_run(const Verb& verb, int argc, char** argv) {
     fail(ErrorCode::kBadInput, verb.name, ": ", error.what(), suggestion(verb, std::vector<std::string>(argv + 2, argv + argc)),
          "; see `cohort ", verb.name, " -h`");
   }
-  tell_overridden(*parser->app);
+  report_overridden(*parser->app);
   Arguments arguments = read_arguments(verb, *parser);
   if (!verb.actions.empty() && !arguments.positional.empty()) arguments.action = arguments.positional.front();
   check_arguments(verb, arguments);
@@ -293,6 +295,15 @@ int64_t Arguments::integer_option(const std::string& name, int64_t fallback, int
   return *value;
 }
 
+double Arguments::number_option(const std::string& name, double fallback, double minimum, double maximum) const {
+  const auto found = options.find(name);
+  if (found == options.end()) return fallback;
+  const auto value = parse_number(found->second);
+  if (!value || !(*value >= minimum && *value <= maximum))
+    fail(ErrorCode::kBadInput, "--", name, " ", found->second, ": expected a number from ", minimum, " to ", maximum);
+  return *value;
+}
+
 std::vector<std::string> all_settings() { return settings_without({}); }
 
 std::vector<std::string> settings_without(const std::set<std::string>& names) {
@@ -304,13 +315,13 @@ std::vector<std::string> settings_without(const std::set<std::string>& names) {
 
 namespace {
 
-/// Of a value that was pasted into a message: both ends, so that the line stays one that can be read.
+/// Cuts out the middle of a long message, which may hold a pasted value.
 std::string shortened(const std::string& text) {
   constexpr size_t kMost = 2000;
   return text.size() <= kMost ? text : concat(text.substr(0, kMost / 2), " ... ", text.substr(text.size() - kMost / 2));
 }
 
-/// What is wrong with the options is wrong for all ranks that a launcher started with them.
+/// Reports an error. One of the options is an error of all ranks that a launcher started with them, and is printed once.
 void print_error(const Error& error, const std::string& verb) {
   const std::string text = shortened(error.what());
   const auto print = [&] { log_failure(static_cast<int>(error.code()), text); };
@@ -321,12 +332,12 @@ void print_error(const Error& error, const std::string& verb) {
   } catch (const Error&) {
     return print();
   }
-  std::thread teller;  // Of these verbs the other ranks may be waiting for this one.
+  std::thread reporter;  // In these verbs other ranks may be waiting for this one.
   if (world.size > 1 && (verb == "train" || verb == "verify" || verb == "study"))
-    teller = std::thread([&] { tell_refusal(world, error.code(), text); });
+    reporter = std::thread([&] { tell_refusal(world, error.code(), text); });
   if (error.code() == ErrorCode::kBadInput) print_once(world, text, print);
   else print();
-  if (teller.joinable()) teller.join();
+  if (reporter.joinable()) reporter.join();
 }
 
 int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
@@ -347,12 +358,11 @@ int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
       if (verb.name == first) return parse_and_run(verb, argc, argv);
       names.push_back(verb.name);
     }
-    if (first == "compress") fail(ErrorCode::kBadInput, "the verb 'compress' is not built yet; there are: ", join(names, " "));
     const std::string unknown = first == "help" ? argv[2] : first;
     names.insert(names.end(), {"help", "version"});
     fail(ErrorCode::kBadInput, "unknown verb '", unknown, "'", did_you_mean(unknown, names), "; verbs: ", join(names, " "));
   } catch (const Error& error) {
-    if (*error.what() == 0) return static_cast<int>(error.code());  // Ranks have said it.
+    if (*error.what() == 0) return static_cast<int>(error.code());  // Ranks have printed it.
     print_error(error, first);
     return static_cast<int>(error.code());
   } catch (const std::filesystem::filesystem_error& error) {
@@ -383,12 +393,12 @@ bool has_verb(const std::string& name) {
 
 int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv) {
   verbs_here() = verbs;
-  ::signal(SIGXFSZ, SIG_IGN);  // Who writes over a limit of file sizes gets an error instead.
+  ::signal(SIGXFSZ, SIG_IGN);  // A write beyond the limit of file sizes returns an error instead.
   const int code = run_one_of(verbs, argc, argv);
-  // An answer that nobody got is no success: a full disk behind `>`, a closed standard output.
+  // Output that was lost (a full disk behind `>`, a closed standard output) makes the command fail.
   const bool is_lost = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !is_lost) return code;
-  log_error(concat("cannot write standard output: ", std::strerror(errno), "; what it was to hold is lost"));
+  log_error(concat("cannot write standard output: ", std::strerror(errno), "; the output is lost"));
   return code == 0 ? static_cast<int>(ErrorCode::kFailed) : code;
 }
 

@@ -18,6 +18,7 @@
 #include "cohort/base/system/machine.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/comm/nccl.h"
 #include "cohort/comm/net/gloo.h"
@@ -37,7 +38,7 @@ namespace {
 struct Finding {
   std::string name, value;
   bool works = true;
-  std::string advice;  ///< What to do where it does not work.
+  std::string advice;  ///< What to do if it does not work.
 };
 
 bool library_loads(const char* name) {
@@ -46,7 +47,7 @@ bool library_loads(const char* name) {
   return handle != nullptr;
 }
 
-/// In a forked rank, so that a crash of it is a finding and not the end of the doctor.
+/// Tries Gloo in a forked rank, so that a crash there is a finding and does not end this process.
 bool gloo_works() {
   return run_ranks({.num_ranks = 1}, [](const World&) {
            make_gloo(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 10);
@@ -54,8 +55,8 @@ bool gloo_works() {
          }) == 0;
 }
 
-/// Two ranks share memory and measure at which sizes the ways of moving data change, with much more patience than a job has; "" where they
-/// cannot share memory.
+/// Tunes the shared-memory transport between two forked ranks, for longer than a job does: the sizes at which it switches its ways of
+/// moving data. "" if ranks cannot share memory.
 std::string shm_tuning_text() {
   constexpr double kMostSeconds = 2;
   constexpr size_t kBytes = 256;
@@ -80,13 +81,13 @@ std::string shm_tuning_text() {
   return result;
 }
 
-/// What --device may name: "2 devices, cuda:0 to cuda:1".
+/// The values of --device: "2 devices, cuda:0 to cuda:1".
 std::string gpus_text() {
   const int count = static_cast<unsigned char>(torch::cuda::device_count());
   return count == 1 ? "1 device, cuda:0" : concat(count, " devices, cuda:0 to cuda:", count - 1);
 }
 
-/// The path of a program that a shell here would start; "" where there is none.
+/// The path of a program in PATH; "" if it is not there.
 std::string found_in_path(const std::string& program) {
   const char* const path = std::getenv("PATH");
   for (const std::string& folder : split(path ? path : "", ':'))
@@ -94,7 +95,7 @@ std::string found_in_path(const std::string& program) {
   return "";
 }
 
-/// What of this machine slows a training, or ends it, without being part of Cohort.
+/// Properties of this machine that slow down or end trainings.
 std::vector<Finding> machine_findings() {
   constexpr rlim_t kFewFiles = 512;
   constexpr double kSmallShmBytes = 256e6, kLookSeconds = 0.5;
@@ -164,10 +165,8 @@ int run_doctor(const Arguments& arguments) {
   for (const Finding& finding : findings(arguments.config)) {
     const std::string advice = finding.works ? "" : finding.advice;
     if (arguments.config.json)
-      std::printf("%s\n",
-                  Json{{"event", "finding"}, {"name", finding.name}, {"value", finding.value}, {"works", finding.works}, {"advice", advice}}
-                      .dump()
-                      .c_str());
+      print_line(
+          Json{{"event", "finding"}, {"name", finding.name}, {"value", finding.value}, {"works", finding.works}, {"advice", advice}});
     else std::printf("%-14s %s%s\n", finding.name.c_str(), finding.value.c_str(), advice.empty() ? "" : ("  -> " + advice).c_str());
   }
   return 0;

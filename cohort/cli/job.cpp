@@ -11,11 +11,11 @@
 
 namespace cohort {
 
-Job job_of(const Arguments& arguments) {
+Job job_from_arguments(const Arguments& arguments) {
   const World world = world_from_environment();
   const Config& config = arguments.config;
   if (world.launcher == "none") return resolve(config, config.workers);
-  // A number in the file (that of an earlier run, say) gives way to the launcher; one on the command line is a contradiction.
+  // The launcher overrides a number in the file (that of an earlier run, say); one on the command line is a contradiction.
   if (arguments.was_given("workers") && config.workers != world.size)
     fail(ErrorCode::kBadInput, "--workers ", config.workers, " under ", world.launcher, ", which started ", world.size,
          " ranks; leave --workers out");
@@ -30,7 +30,7 @@ int run_job(const Job& job, const std::function<int(const World&)>& body, std::s
   const World world = world_from_environment();
   if (world.launcher != "none") {
     if (world.size > 1) set_log_rank(world.rank);
-    const auto told = [&](const World& here) {
+    const auto reporting_body = [&](const World& here) {
       try {
         return body(here);
       } catch (const Error& error) {
@@ -38,7 +38,7 @@ int run_job(const Job& job, const std::function<int(const World&)>& body, std::s
         throw;
       }
     };
-    return guarded(world, told, failure);
+    return guarded(world, reporting_body, failure);
   }
   const std::string& backend = job.config.backend;
   if (backend == "mpi" || backend == "shm+mpi")
@@ -54,7 +54,7 @@ int run_job(const Job& job, const std::function<int(const World&)>& body, std::s
 
 void load_plugin(const Config& config) {
   if (config.plugin.empty()) return;
-  // A bare name would be looked for in the system's folders only; users mean the file they name.
+  // dlopen() looks for a bare name in the system's folders only; users mean the file.
   const std::string path = config.plugin.find('/') == std::string::npos ? "./" + config.plugin : config.plugin;
   // Kept open: registered factories live in it.
   if (!::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) fail(ErrorCode::kBadInput, "--plugin ", config.plugin, ": ", ::dlerror());

@@ -12,7 +12,7 @@ namespace {
 
 int run_report(const Arguments& arguments) {
   const std::string out = arguments.option("out", "");
-  if (arguments.positional.empty()) fail(ErrorCode::kBadInput, "report: of which run? cohort report RUN");
+  if (arguments.positional.empty()) fail(ErrorCode::kBadInput, "report: no run given; run cohort report RUN");
   if (arguments.positional.size() > 1) {
     if (out.empty()) fail(ErrorCode::kBadInput, "report: several runs side by side are a page of their own; add --out FILE.html");
     check_writable_file(out);

@@ -1,7 +1,6 @@
 #include "cohort/schedule/simulate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <set>
 
@@ -9,19 +8,21 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/schedule/schedule.h"
 
 namespace cohort {
 namespace {
 
-/// The numbers of `--name 1,2,1`, one a rank; one number counts for all.
+/// The numbers of `--name 1,2,1`, one for each rank; a single number counts for all.
 std::vector<double> times(const Arguments& arguments, const std::string& name, const std::string& fallback, int num_ranks) {
   const std::string text = arguments.option(name, fallback);
   std::vector<double> out;
-  for (const std::string& piece : split(text, ',')) {
-    const auto value = parse_number(piece);
-    if (!value || *value < 0) fail(ErrorCode::kBadInput, "--", name, " ", text, ": '", piece, "' is no number of at least 0");
+  for (const std::string& number : split(text, ',')) {
+    const auto value = parse_number(number);
+    if (!value || *value < 0)
+      fail(ErrorCode::kBadInput, "--", name, " ", text, ": invalid time '", number, "', expected a number of at least 0");
     out.push_back(*value);
   }
   if (out.size() == 1) out.resize(num_ranks, out.front());
@@ -32,9 +33,9 @@ std::vector<double> times(const Arguments& arguments, const std::string& name, c
 
 double single_time(const Arguments& arguments, const std::string& name) { return times(arguments, name, "0", 1).front(); }
 
-/// Which ranks run which stages.
+/// The assignment of stages to ranks.
 struct Placement {
-  std::vector<int> rank_of_stage;  ///< The first one where several share a stage.
+  std::vector<int> rank_of_stage;  ///< The first rank if several share a stage.
   std::vector<int> num_stages_of_rank;
 };
 
@@ -50,7 +51,7 @@ Placement placement_of(const Schedule& schedule) {
   return placement;
 }
 
-/// The options' times are those of one micro-batch through all stages of a rank, in equal shares.
+/// The options give the time of one micro-batch through all stages of a rank; each stage gets an equal part of it.
 StageCosts costs_of(const Arguments& arguments, const Placement& placement) {
   const auto shares = [&](const std::string& name) {
     const std::vector<double> of_rank = times(arguments, name, "1", static_cast<int>(placement.num_stages_of_rank.size()));
@@ -98,9 +99,6 @@ Case read_case(const Arguments& arguments) {
   return out;
 }
 
-/// A whole number as such: 4, not 4.0.
-Json count_json(double value) { return value == std::floor(value) ? Json(static_cast<int64_t>(value)) : Json(value); }
-
 std::vector<double> stash_shares(const Schedule& schedule, const Timeline& timeline) {
   const Placement placement = placement_of(schedule);
   std::vector<double> shares;
@@ -111,16 +109,14 @@ std::vector<double> stash_shares(const Schedule& schedule, const Timeline& timel
 
 void print_json(const Schedule& schedule, const Timeline& timeline) {
   Json stash = Json::array();
-  for (const double share : stash_shares(schedule, timeline)) stash.push_back(count_json(share));
-  std::printf("%s\n", Json{{"event", "simulate"},
-                           {"schedule", schedule.name},
-                           {"stages", schedule.num_ranks()},
-                           {"microbatches", schedule.num_micro_batches},
-                           {"makespan", timeline.makespan},
-                           {"bubble", timeline.bubble},
-                           {"peak_stash", std::move(stash)}}
-                          .dump()
-                          .c_str());
+  for (const double share : stash_shares(schedule, timeline)) stash.push_back(number_json(share));
+  print_line(Json{{"event", "simulate"},
+                  {"schedule", schedule.name},
+                  {"stages", schedule.num_ranks()},
+                  {"microbatches", schedule.num_micro_batches},
+                  {"makespan", timeline.makespan},
+                  {"bubble", timeline.bubble},
+                  {"peak_stash", std::move(stash)}});
 }
 
 void print_table(const Schedule& schedule, const Timeline& timeline) {
@@ -138,7 +134,7 @@ int run_simulate(const Arguments& arguments) {
   const Timeline timeline = simulate(given.schedule, given.costs);
   const bool json = arguments.options.contains("json");
   json ? print_json(given.schedule, timeline) : print_table(given.schedule, timeline);
-  // Lines of --json stay lines: the chart goes beside them.
+  // With --json standard output has JSON lines only, so the chart goes to standard error.
   if (arguments.options.contains("chart")) std::fprintf(json ? stderr : stdout, "%s%s", json ? "" : "\n", timeline_text(timeline).c_str());
   const auto write = [&](const std::string& option, const auto& content) {
     if (const std::string path = arguments.option(option, ""); !path.empty()) write_file_atomically(path, content());

@@ -45,7 +45,7 @@ void check_reference_batch(double reference, const std::set<double>& measured) {
   if (reference == 0 || measured.contains(reference)) return;
   std::vector<std::string> names;
   for (const double size : measured) names.push_back(study::number_text(size));
-  fail(ErrorCode::kBadInput, "--reference-batch ", study::number_text(reference), " is no batch size that was measured; there are ",
+  fail(ErrorCode::kBadInput, "--reference-batch ", study::number_text(reference), " was not measured as a batch size; there are ",
        join(names, " "));
 }
 
@@ -54,7 +54,7 @@ Verb study_verb() {
       .name = "study",
       .summary =
           "How many training steps does each batch size need, where does a larger one stop helping, and how many workers is that worth? "
-          "run searches the metaparameters anew for every batch size; fit and report say what came out.",
+          "run searches the hyperparameters anew for every batch size; fit and report say what came out.",
       .examples = {"cohort study run studies/quick.toml --out runs/quick --workers 2", "cohort study run studies/quick.toml --dry-run",
                    "cohort study report runs/quick", "cohort study fit runs/quick --goal 'val_error<0.14'",
                    "cohort study fit runs/quick --law all --reference-batch 256",
@@ -69,7 +69,7 @@ Verb study_verb() {
             "run: ranks on this machine (default: one a core); under mpirun, srun or torchrun theirs; report: step times are measured for "
             "1 to N"},
            {"dry-run", "", "run: trials, steps and hours beforehand; nothing is written"},
-           {"synthetic", "", "run: made-up data of the spec's shape in place of its own"},
+           {"synthetic", "", "run: synthetic data of the spec's shape instead of its own"},
            {"batch-sizes", "B,B,...", "run: only these batch sizes of the spec"},
            {"trials", "N", "run: N trials count at each batch size"},
            {"steps", "N", "run: budget of a trial at every batch size"},

@@ -15,12 +15,12 @@ int study_report(const Arguments& arguments);  ///< DIR...
 int study_export(const Arguments& arguments);  ///< DIR --out FOLDER
 int study_import(const Arguments& arguments);  ///< FOLDER
 
-/// What makes a study's results less than they seem (StudyData::warnings): before the results on standard output, one line each.
+/// Prints what weakens a study's results (StudyData::warnings) on standard output, one line each.
 void print_warnings(const std::vector<std::string>& warnings, bool is_json);
 
-/// --reference-batch B; 0 where it is not given.
+/// --reference-batch B; 0 if it was not given.
 double reference_batch(const Arguments& arguments);
-/// Error(kBadInput) with those that there are where `reference`, unless 0, is none of the batch sizes that were measured.
+/// Error(kBadInput), which lists the measured batch sizes, if `reference` is neither 0 nor one of them.
 void check_reference_batch(double reference, const std::set<double>& measured);
 
 }  // namespace cohort

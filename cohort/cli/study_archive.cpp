@@ -9,6 +9,7 @@
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/study.h"
 #include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/archive/archive.h"
@@ -47,19 +48,17 @@ const std::string& only_folder(const Arguments& arguments, const char* action, c
 void print_batch(const StudyData& study, const BatchStudy& batch, const char* event, bool is_json) {
   const Counts counts(batch);
   if (is_json) {
-    std::printf("%s\n", Json{{"event", event},
-                             {"dataset", study.dataset},
-                             {"model", study.model},
-                             {"optimizer", study.optimizer},
-                             {"batch_size", batch.batch_size},
-                             {"trials", counts.trials},
-                             {"complete", counts.complete},
-                             {"censored", counts.censored},
-                             {"infeasible", counts.infeasible},
-                             {"incomplete", counts.incomplete},
-                             {"measurements", counts.measurements}}
-                            .dump(-1, ' ', true, Json::error_handler_t::replace)
-                            .c_str());
+    print_line(Json{{"event", event},
+                    {"dataset", study.dataset},
+                    {"model", study.model},
+                    {"optimizer", study.optimizer},
+                    {"batch_size", batch.batch_size},
+                    {"trials", counts.trials},
+                    {"complete", counts.complete},
+                    {"censored", counts.censored},
+                    {"infeasible", counts.infeasible},
+                    {"incomplete", counts.incomplete},
+                    {"measurements", counts.measurements}});
   } else {
     std::printf("%10s %8s %9s %9s %11s %11s %13s\n", with_commas(batch.batch_size).c_str(), with_commas(counts.trials).c_str(),
                 with_commas(counts.complete).c_str(), with_commas(counts.censored).c_str(), with_commas(counts.infeasible).c_str(),
@@ -74,7 +73,7 @@ void print_heading(const StudyData& study, bool is_json) {
               "measurements");
 }
 
-/// No measurement stays in memory. Returns the folder of each batch size.
+/// Prints a line for each batch size without keeping measurements in memory. Returns the folder of each.
 std::map<int64_t, std::string> check_workload(const ArchivedWorkload& workload, bool is_json) {
   std::string name;
   std::map<int64_t, std::string> sizes;
@@ -124,12 +123,12 @@ int study_import(const Arguments& arguments) {
   for (const ArchivedWorkload& workload : workloads) {
     const std::map<int64_t, std::string> folders = check_workload(workload, is_json);
     if (out.empty()) continue;
-    // Its goals are those that are reached: asked of records, while the store takes one batch size whole after the other.
+    // Goals that are reached come from records of all batch sizes; the store then reads one batch size after the other.
     const StudyData records = study::import_workload(workload, study::keep_for_goals({workload}, {}));
     study::Store::create(out, records, [&](int64_t size) { return std::move(study::import_batch(folders.at(size)).batches.front()); });
   }
   if (is_json) return 0;
-  if (out.empty()) std::printf("%zu workloads, all of it readable\n", workloads.size());
+  if (out.empty()) std::printf("%zu workloads, all readable\n", workloads.size());
   else std::printf("wrote %s\n", out.c_str());
   return 0;
 }

@@ -7,6 +7,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/study.h"
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/self_checks.h"
@@ -20,28 +21,28 @@ using study::Fit;
 using study::Regimes;
 using Interval = std::optional<std::pair<double, double>>;
 
-struct Question {
+struct FitQuery {
   std::string path;
-  std::optional<study::Law> law;        ///< None: all.
+  std::optional<study::Law> law;        ///< Unset: all.
   double reference_batch = 0;           ///< 0: the smallest.
-  std::optional<study::GoalSpec> goal;  ///< None: the study's first.
+  std::optional<study::GoalSpec> goal;  ///< Unset: the study's first.
 };
 
-Question read_question(const Arguments& arguments) {
+FitQuery read_query(const Arguments& arguments) {
   if (arguments.positional.size() != 2)
     fail(ErrorCode::kBadInput, "study fit takes one table (columns batch_size,steps) or one study's folder; ",
          arguments.positional.size() - 1, " were given");
-  Question question = {.path = arguments.positional[1]};
-  if (arguments.options.contains("goal")) question.goal = study::parse_goal_spec(arguments.option("goal", ""));
-  if (const std::string law = arguments.option("law", "all"); law != "all") question.law = study::parse_law(law);
-  question.reference_batch = reference_batch(arguments);
-  if (question.reference_batch > 0 && question.law.value_or(study::Law::kLogLinear) != study::Law::kLogLinear)
-    fail(ErrorCode::kBadInput, "--reference-batch is of the law log-linear alone, and --law is ", study::name_of(*question.law),
+  FitQuery query = {.path = arguments.positional[1]};
+  if (arguments.options.contains("goal")) query.goal = study::parse_goal_spec(arguments.option("goal", ""));
+  if (const std::string law = arguments.option("law", "all"); law != "all") query.law = study::parse_law(law);
+  query.reference_batch = reference_batch(arguments);
+  if (query.reference_batch > 0 && query.law.value_or(study::Law::kLogLinear) != study::Law::kLogLinear)
+    fail(ErrorCode::kBadInput, "--reference-batch is of the law log-linear alone, and --law is ", study::name_of(*query.law),
          "; leave it out, or give --law log-linear");
-  return question;
+  return query;
 }
 
-/// What is printed: of a table the analysis alone.
+/// What is printed; a table has an analysis only.
 struct Answer {
   Analysis analysis;
   std::string title;
@@ -50,40 +51,34 @@ struct Answer {
   std::vector<std::string> warnings;
 };
 
-Answer answer_table(const Question& question) {
-  if (question.goal) fail(ErrorCode::kBadInput, "--goal is for a study's folder; ", question.path, " is a table of steps");
-  const std::vector<study::StepsPoint> points = study::read_steps_table(question.path);
+Answer answer_table(const FitQuery& query) {
+  if (query.goal) fail(ErrorCode::kBadInput, "--goal is for a study's folder; ", query.path, " is a table of steps");
+  const std::vector<study::StepsPoint> points = study::read_steps_table(query.path);
   std::set<double> sizes;
   for (const study::StepsPoint& point : points) sizes.insert(point.batch_size);
-  check_reference_batch(question.reference_batch, sizes);
-  // Says what is wrong with the table where it cannot be fitted at all.
-  study::fit_law(question.law.value_or(study::Law::kHyperbola), points, question.reference_batch);
-  return {.analysis = study::analyse_table(points, question.reference_batch), .title = question.path};
+  check_reference_batch(query.reference_batch, sizes);
+  // Throws what is wrong with a table that cannot be fitted.
+  study::fit_law(query.law.value_or(study::Law::kHyperbola), points, query.reference_batch);
+  return {.analysis = study::analyse_table(points, query.reference_batch), .title = query.path};
 }
 
-Answer answer_study(const Question& question) {
-  const study::StudyData data = study::read_study_for_goal(question.path, question.goal);
-  if (!question.goal && data.goals.empty())
-    fail(ErrorCode::kBadInput, question.path, " says no goal (an archive has none): give --goal, such as --goal 'val_error<0.1'");
-  const study::GoalSpec goal = question.goal ? *question.goal : data.goals.front();
+Answer answer_study(const FitQuery& query) {
+  const study::StudyData data = study::read_study_for_goal(query.path, query.goal);
+  if (!query.goal && data.goals.empty())
+    fail(ErrorCode::kBadInput, query.path, " says no goal (an archive has none): give --goal, such as --goal 'val_error<0.1'");
+  const study::GoalSpec goal = query.goal ? *query.goal : data.goals.front();
   std::set<double> sizes;
   for (const study::BatchStudy& batch : data.batches) sizes.insert(static_cast<double>(batch.batch_size));
-  check_reference_batch(question.reference_batch, sizes);
-  Answer answer = {.analysis = study::analyse(data, goal, {.reference_batch = question.reference_batch}), .has_trials = true};
-  answer.title = concat(question.path, ": ", data.dataset, ", ", data.model, ", ", data.optimizer, ", to ", goal.text());
+  check_reference_batch(query.reference_batch, sizes);
+  Answer answer = {.analysis = study::analyse(data, goal, {.reference_batch = query.reference_batch}), .has_trials = true};
+  answer.title = concat(query.path, ": ", data.dataset, ", ", data.model, ", ", data.optimizer, ", to ", goal.text());
   answer.widened = study::widened_search_text(data, goal, answer.analysis.steps);
   answer.warnings = data.warnings;
-  if (question.law) study::fit_law(*question.law, study::points_of(answer.analysis.steps), question.reference_batch);
+  if (query.law) study::fit_law(*query.law, study::points_of(answer.analysis.steps), query.reference_batch);
   return answer;
 }
 
 // --json ------------------------------------------------------------------------------------------------------------------------------
-
-/// A whole number as such: 64, not 64.0. What is not finite becomes null.
-Json number_json(double value) {
-  if (!std::isfinite(value)) return nullptr;
-  return value == std::floor(value) && std::abs(value) < 1e15 ? Json(static_cast<int64_t>(value)) : Json(value);
-}
 
 Json optional_json(const std::optional<double>& value) { return value ? number_json(*value) : Json(nullptr); }
 
@@ -93,21 +88,17 @@ void print_json(const Analysis& analysis) {
     for (const auto& [name, value] : fit.parameters) parameters[name] = number_json(value);
     Json interval = nullptr;
     if (fit.interval) interval = Json::array({number_json(fit.interval->first), number_json(fit.interval->second)});
-    std::printf("%s\n", Json{{"event", "fit"},
-                             {"law", study::name_of(fit.law)},
-                             {"parameters", std::move(parameters)},
-                             {"critical_batch_size", number_json(fit.critical_batch_size)},
-                             {"rms_log", fit.rms_log},
-                             {"interval", std::move(interval)}}
-                            .dump()
-                            .c_str());
+    print_line(Json{{"event", "fit"},
+                    {"law", study::name_of(fit.law)},
+                    {"parameters", std::move(parameters)},
+                    {"critical_batch_size", number_json(fit.critical_batch_size)},
+                    {"rms_log", fit.rms_log},
+                    {"interval", std::move(interval)}});
   }
-  std::printf("%s\n", Json{{"event", "regimes"},
-                           {"perfect_to", optional_json(analysis.regimes.perfect_to)},
-                           {"diminishing_to", optional_json(analysis.regimes.flat_from)},
-                           {"flags", analysis.regimes.flags}}
-                          .dump()
-                          .c_str());
+  print_line(Json{{"event", "regimes"},
+                  {"perfect_to", optional_json(analysis.regimes.perfect_to)},
+                  {"diminishing_to", optional_json(analysis.regimes.flat_from)},
+                  {"flags", analysis.regimes.flags}});
 }
 
 // For people --------------------------------------------------------------------------------------------------------------------------
@@ -168,7 +159,7 @@ void print_residuals(const Analysis& analysis) {
   }
 }
 
-/// " (95 %: 32 to 128)"; infinite ends are regimes that some resamples never reach.
+/// " (95 %: 32 to 128)"; an infinite end is a regime that some resamples never reach.
 std::string bounds_text(const Interval& interval) {
   if (!interval) return "";
   const auto end = [](double value) { return std::isinf(value) ? std::string("not reached") : number_text(value); };
@@ -221,9 +212,9 @@ void print_text(const Answer& answer) {
 }  // namespace
 
 int study_fit(const Arguments& arguments) {
-  const Question question = read_question(arguments);
-  Answer answer = std::filesystem::is_directory(question.path) ? answer_study(question) : answer_table(question);
-  if (question.law) std::erase_if(answer.analysis.fits, [&](const Fit& fit) { return fit.law != *question.law; });
+  const FitQuery query = read_query(arguments);
+  Answer answer = std::filesystem::is_directory(query.path) ? answer_study(query) : answer_table(query);
+  if (query.law) std::erase_if(answer.analysis.fits, [&](const Fit& fit) { return fit.law != *query.law; });
   print_warnings(answer.warnings, arguments.options.contains("json"));
   arguments.options.contains("json") ? print_json(answer.analysis) : print_text(answer);
   return 0;

@@ -13,6 +13,7 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/study.h"
 #include "cohort/report/noise_run.h"
 #include "cohort/report/study/study_page.h"
@@ -28,12 +29,12 @@ namespace fs = std::filesystem;
 using study::StudyData;
 using study::StudySpec;
 
-/// What the folders of the command line hold.
+/// Contents of the folders of the command line.
 struct Found {
   std::vector<report::ReportedStudy> studies;
   std::string first_folder;
   bool first_is_store = false;
-  std::optional<StudySpec> first_spec;  ///< None of an archive, or a store made from one.
+  std::optional<StudySpec> first_spec;  ///< Unset for an archive, or a store made from one.
   std::vector<report::NoiseScaleNote> noise_scales;
   std::vector<std::string> warnings;
 };
@@ -55,7 +56,7 @@ std::vector<report::NoiseScaleNote> noise_scales_of(const study::Store& store, c
   const auto text = store.note("noise_scale");
   if (!text) return out;
   const Json list = Json::parse(*text, nullptr, false);
-  if (!list.is_array()) fail(ErrorCode::kBadInput, folder, ": the note noise_scale is no list");
+  if (!list.is_array()) fail(ErrorCode::kBadInput, folder, ": the note noise_scale is not a list");
   for (const Json& one : list) {
     if (!one.is_object() || !one.contains("noise_scale") || !one["noise_scale"].is_number()) continue;
     report::NoiseScaleNote note{.noise_scale = one["noise_scale"].get<double>()};
@@ -76,17 +77,18 @@ report::ReportedStudy read_store(const std::string& folder, bool is_first, Found
   return {store.read(), folder};
 }
 
-/// --noise-run RUN: kept with the study, so that later reports have it too.
+/// Keeps the noise scale of --noise-run RUN with the study, so that later reports show it too.
 void keep_noise_run(const Arguments& arguments) {
   const std::string run = arguments.option("noise-run", "");
   if (run.empty()) return;
   const std::string& folder = arguments.positional[1];
-  if (!is_store(folder)) fail(ErrorCode::kBadInput, "study report: --noise-run keeps a note in a study's folder, and ", folder, " is none");
+  if (!is_store(folder))
+    fail(ErrorCode::kBadInput, "study report: --noise-run keeps a note in a study's folder, and ", folder, " is not one");
   const std::string note = report::noise_note(report::read_noise_run(run));
   study::Store::open_existing(folder).set_note("noise_scale", note);
 }
 
-/// Stores first: studies that are laid over each other are asked for each other's goals, and archives keep what answers them.
+/// Reads stores first: studies that are overlaid are evaluated for each other's goals, and archives keep only the trials that these need.
 Found read_folders(const Arguments& arguments, std::vector<study::GoalSpec> goals) {
   if (arguments.positional.size() < 2) fail(ErrorCode::kBadInput, "study report: give a study's folder: cohort study report DIR...");
   keep_noise_run(arguments);
@@ -165,7 +167,7 @@ std::vector<int64_t> reached_sizes(const StudyData& data, const study::GoalSpec&
   return sizes;
 }
 
-/// Measured now for one store's own workload; else what an earlier report left.
+/// Step times, measured now for the workload of a single store; else those of an earlier report.
 std::vector<study::StepTime> step_times(const Found& found, const Arguments& arguments, const std::optional<study::GoalSpec>& goal) {
   const StudyData& data = found.studies.front().data;
   const bool may_measure = arguments.positional.size() == 2 && found.first_spec && !arguments.options.contains("no-times");
@@ -178,13 +180,11 @@ std::vector<study::StepTime> step_times(const Found& found, const Arguments& arg
   if (sizes.empty() || found.first_spec->is_noisy_quadratic()) return {};
   if (!arguments.options.contains("quiet"))
     log_info(concat("measuring step times of ", sizes.size(), " batch sizes, two minutes at most; --no-times leaves it out"));
-  // 0: as many as there are cores.
+  // 0 workers: one for each core.
   return measure_step_times(*found.first_spec, sizes, {.max_workers = static_cast<int>(arguments.integer_option("workers", 0, 0, 4096))});
 }
 
 Json optional_number(const std::optional<double>& value) { return value ? finite_json(*value) : Json(nullptr); }
-
-void print_line(const Json& line) { std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str()); }
 
 void print_regimes(const report::StudyReport& report) {
   if (!report.has_goal) return;
@@ -200,7 +200,7 @@ void print_regimes(const report::StudyReport& report) {
               {"flags", flags}});
 }
 
-/// Tables for planners; empty where none was written.
+/// Paths of the tables for planners; empty for one that was not written.
 struct PlannerFiles {
   std::string steps_curve, step_times;
 };
@@ -253,8 +253,8 @@ void print_text(const report::StudyReport& report) {
   std::printf("%s\n", printable(report.path).c_str());
 }
 
-/// A planner looks for them in the study's folder, wherever the page went; where nothing can be written there, or there is none, they stand
-/// beside the page.
+/// Writes the tables into the study's folder, where a planner looks for them, or beside the page if that folder is an archive or cannot be
+/// written.
 PlannerFiles write_planner_files(const Found& found, const report::StudyReport& report, const std::vector<study::StepTime>& times,
                                  bool quiet) {
   const std::string beside = parent_folder(report.path);
@@ -264,23 +264,22 @@ PlannerFiles write_planner_files(const Found& found, const report::StudyReport& 
   if (report.has_goal) study::write_steps_curve(files.steps_curve = folder + "/steps_curve.csv", report.analysis);
   if (!times.empty()) study::write_step_times(files.step_times = folder + "/step_times.csv", times);
   if (found.first_is_store && !in_study && !files.steps_curve.empty() && !quiet)
-    log_info(concat("nothing can be written into ", found.first_folder, ": steps_curve.csv", times.empty() ? "" : " and step_times.csv",
-                    " went to ", folder));
+    log_info(
+        concat(found.first_folder, " is not writable: steps_curve.csv", times.empty() ? "" : " and step_times.csv", " went to ", folder));
   return files;
 }
 
-/// The numbers of a list of budgets. `most`: what some trial was given; 0: not known.
+/// The numbers of a list of budgets. `most`: the largest budget of a trial.
 std::vector<double> budget_list(const Arguments& arguments, const char* name, double most, const char* unit) {
   std::vector<double> budgets;
   if (!arguments.options.contains(name)) return budgets;
   for (const std::string& part : split(arguments.option(name, ""), ',')) {
     const std::optional<double> value = parse_number(trim(part));
     if (!value || !std::isfinite(*value) || *value <= 0)
-      fail(ErrorCode::kBadInput, "--", name, ": '", printable(part), "' is no number above 0");
-    if (*value > most)
-      fail(ErrorCode::kBadInput, "--", name, " ", part, ": no trial was given so many ", unit, "; the largest budget is ", most);
+      fail(ErrorCode::kBadInput, "--", name, ": '", printable(part), "': expected a number above 0");
+    if (*value > most) fail(ErrorCode::kBadInput, "--", name, " ", part, ": no trial had so many ", unit, "; the largest budget is ", most);
     if (std::find(budgets.begin(), budgets.end(), *value) != budgets.end())
-      fail(ErrorCode::kBadInput, "--", name, ": ", printable(trim(part)), " stands twice; give each budget once");
+      fail(ErrorCode::kBadInput, "--", name, ": ", printable(trim(part)), " is given twice; give each budget once");
     budgets.push_back(*value);
   }
   return budgets;
@@ -320,7 +319,7 @@ std::vector<study::GoalSpec> further_goals(const Arguments& arguments) {
   return goals;
 }
 
-/// They are lines beside the goal, that of --goal or the first study's own: so of its metric.
+/// --goals are drawn in one plot with the goal (--goal, or the first study's own), so they must have its metric.
 void check_further_goals(const std::vector<study::GoalSpec>& goals, const std::optional<study::GoalSpec>& asked, const StudyData& study) {
   if (goals.empty()) return;
   if (!asked && study.goals.empty())
@@ -332,7 +331,7 @@ void check_further_goals(const std::vector<study::GoalSpec>& goals, const std::o
            study::name_of(goal.metric));
 }
 
-/// Of several studies any may have it: a plot of shares says where not every curve does.
+/// --reference-batch must be a batch size of at least one study; plots of shares name the curves that lack it.
 void check_reference(double reference, const std::vector<report::ReportedStudy>& studies) {
   std::set<double> sizes;
   for (const report::ReportedStudy& study : studies)
@@ -340,7 +339,7 @@ void check_reference(double reference, const std::vector<report::ReportedStudy>&
   check_reference_batch(reference, sizes);
 }
 
-/// Before step times are measured for minutes.
+/// Checks the page's path before step times are measured for minutes.
 void check_page(const std::string& path) {
   if (fs::is_directory(path)) fail(ErrorCode::kBadInput, "--out ", path, " is a folder; give a file, such as ", path, "/report.html");
   check_writable_folder(parent_folder(path));

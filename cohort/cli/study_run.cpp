@@ -18,14 +18,7 @@ namespace {
 using study::BatchSpec;
 using study::StudySpec;
 
-double number_option(const Arguments& arguments, const std::string& name, double fallback, double minimum) {
-  if (!arguments.options.contains(name)) return fallback;
-  const std::string text = arguments.option(name, "");
-  const auto value = parse_number(text);
-  if (!value || !(*value >= minimum) || !(*value < 1e9))
-    fail(ErrorCode::kBadInput, "--", name, " ", text, ": expected a number from ", minimum);
-  return *value;
-}
+constexpr double kMostNumber = 1e9;  // The largest margin, or seconds.
 
 void keep_batch_sizes(StudySpec& spec, const std::string& text) {
   std::vector<BatchSpec> kept;
@@ -45,7 +38,7 @@ void keep_batch_sizes(StudySpec& spec, const std::string& text) {
   spec.batches = std::move(kept);
 }
 
-/// Checked before anything else, for most studies never need one: teams do, and they may come late.
+/// Checked first: only teams need a backend, and they may be formed after hours.
 std::string backend_of(const Arguments& arguments) {
   const std::string backend = arguments.option("backend", "auto");
   if (std::find(kBackendNames.begin(), kBackendNames.end(), backend) == kBackendNames.end())
@@ -63,22 +56,22 @@ StudySpec spec_of(const Arguments& arguments) {
     batch.train_steps = arguments.integer_option("steps", batch.train_steps, 1, INT64_C(1) << 40);
   }
   spec.seed = static_cast<uint64_t>(arguments.integer_option("seed", static_cast<int64_t>(spec.seed), 0, INT64_C(1) << 53));
-  spec.censor_margin = number_option(arguments, "censor-margin", spec.censor_margin, 1);
+  spec.censor_margin = arguments.number_option("censor-margin", spec.censor_margin, 1, kMostNumber);
   if (arguments.options.contains("no-censoring")) spec.censor = false;
   if (arguments.options.contains("halving")) spec.halving = true;
   if (arguments.options.contains("synthetic")) {
     if (spec.synthetic.empty() && !spec.is_noisy_quadratic())
-      fail(ErrorCode::kBadInput, arguments.positional[1], " names no made-up data (synthetic = \"synthetic:SHAPE,...\" in [workload])");
-    // Sizes of the real data mean nothing there.
+      fail(ErrorCode::kBadInput, arguments.positional[1], " names no synthetic data (synthetic = \"synthetic:SHAPE,...\" in [workload])");
+    // Sizes of the real data do not apply.
     if (!spec.is_noisy_quadratic()) spec.data = spec.synthetic, spec.image_size = spec.val_samples = spec.train_samples = 0;
-    if (spec.evaluate_test) log_info("evaluate_test is left out: made-up data have no test samples");
+    if (spec.evaluate_test) log_info("evaluate_test is left out: synthetic data have no test samples");
     spec.evaluate_test = false;
   }
   study::check_spec(spec);
   return spec;
 }
 
-/// One a core, but no more than could ever have something to do.
+/// One worker for each core, but no more than the trials can occupy.
 int default_workers(const StudySpec& spec) {
   int64_t useful = 1;
   for (const BatchSpec& batch : spec.batches) useful += batch.num_trials * study::team_size(spec, batch.batch_size, num_usable_cores());
@@ -88,7 +81,7 @@ int default_workers(const StudySpec& spec) {
 }  // namespace
 
 int study_run(const Arguments& arguments) {
-  ::signal(SIGPIPE, SIG_IGN);  // As train has it.
+  ::signal(SIGPIPE, SIG_IGN);  // A reader that leaves does not end the study, as in train.
   const std::string backend = backend_of(arguments);
   const StudySpec spec = spec_of(arguments);
   const World world = world_from_environment();
@@ -100,7 +93,7 @@ int study_run(const Arguments& arguments) {
   StudyRunOptions options{.folder = arguments.option("out", ""),
                           .json = arguments.options.contains("json"),
                           .quiet = arguments.options.contains("quiet"),
-                          .timeout = number_option(arguments, "timeout", 60, 0.001),
+                          .timeout = arguments.number_option("timeout", 60, 0.001, kMostNumber),
                           .backend = backend};
   if (options.folder.empty() && !dry_run)
     fail(ErrorCode::kBadInput, "study run: --out DIR is missing: the study's folder, new or one to go on with");
@@ -109,7 +102,7 @@ int study_run(const Arguments& arguments) {
     return 0;
   }
   const StudyWorkload workload = open_study_workload(spec);
-  // What is wrong with DIR is said before ranks are started; closed again, for a store does not live through a fork.
+  // Errors of DIR are reported before ranks are started. The store is closed again, since it does not survive a fork.
   if (world.rank == 0) study::Store::open(options.folder, spec);
   if (is_launched) {
     if (world.size > 1) set_log_rank(world.rank);
@@ -121,8 +114,9 @@ int study_run(const Arguments& arguments) {
   if (workers == 1) return guarded(world, [&](const World& rank) { return run_study(spec, workload, rank, options); });
   MessageListener listener = MessageListener::for_forks();
   options.listener = &listener;
-  const int code = run_ranks({.num_ranks = workers, .stop_seconds = number_option(arguments, "grace", 30, 0.1), .counts_steps = false},
-                             [&](const World& rank) { return run_study(spec, workload, rank, options); });
+  const int code =
+      run_ranks({.num_ranks = workers, .stop_seconds = arguments.number_option("grace", 30, 0.1, kMostNumber), .counts_steps = false},
+                [&](const World& rank) { return run_study(spec, workload, rank, options); });
   if (code == static_cast<int>(ErrorCode::kEnvironment)) log_info(concat("the same command goes on with ", options.folder));
   return code;
 }

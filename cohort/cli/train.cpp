@@ -13,8 +13,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/options/memory_advice.h"
 #include "cohort/cli/options/verb.h"
-#include "cohort/cli/train_forecast.h"
-#include "cohort/cli/train_resume.h"
+#include "cohort/cli/train.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/resumed_config.h"
@@ -32,7 +31,7 @@
 namespace cohort {
 namespace {
 
-/// Batch and metaparameters of the study that `config` names; of it only a note stays.
+/// The configuration with batch and hyperparameters of its study, whose folder is kept as a note only.
 AutoBatch taken_from_study(const Config& config, const Arguments& arguments, const Layout& layout) {
   AutoBatch chosen = resolve_auto_batch(config, [&](const std::string& setting) { return arguments.was_given(setting); }, layout);
   chosen.config.taken_from = config.study;
@@ -40,12 +39,12 @@ AutoBatch taken_from_study(const Config& config, const Arguments& arguments, con
   return chosen;
 }
 
-/// --study becomes numbers here, before anything is started: ranks and the run's config.toml see those alone, and a note of the folder.
-/// With --layout auto and no batch that was given, `goal` is set instead, and batch and metaparameters wait for the plan.
+/// Replaces --study by the numbers of the study before anything is started: ranks and the run's config.toml have only these, and a note of
+/// the folder. With --layout auto and no given batch `goal` is set instead, and the plan decides batch and hyperparameters.
 Config resolved_config(const Arguments& arguments, std::optional<AutoGoal>& goal) {
   Config config = arguments.config;
   if (config.study.empty() && config.global_batch != 0) return config;
-  if (!is_given(config, *find_setting("global-batch"))) config.global_batch = 0;  // Nobody named a number.
+  if (!is_given(config, *find_setting("global-batch"))) config.global_batch = 0;  // No number was given.
   const World world = world_from_environment();
   const int workers = world.launcher == "none" ? config.workers : world.size;
   if (config.layout == "auto" && !config.study.empty() && config.global_batch == 0) {
@@ -56,7 +55,7 @@ Config resolved_config(const Arguments& arguments, std::optional<AutoGoal>& goal
               asked.global_batch = planned.global_batch, asked.workers = planned.workers;
               return taken_from_study(asked, arguments, layout).config;
             }};
-    // Until then the largest that may be chosen; a worker has a sample of it.
+    // Until then the largest batch that may be chosen, with at least one sample for each worker.
     config.global_batch = std::max<int64_t>(workers, goal->curve.useful_points().back().batch_size);
     find_setting("study")->copy(config, Config());
     return config;
@@ -67,7 +66,7 @@ Config resolved_config(const Arguments& arguments, std::optional<AutoGoal>& goal
   return chosen.config;
 }
 
-/// What can be refused before anything is measured, where that would take seconds: with --layout auto and --profile.
+/// Errors that need no measurement, reported before one that takes seconds: with --layout auto and --profile.
 void check_before_measuring(const Arguments& given, const Job& job, bool plans, int num_ranks, bool is_alone) {
   const std::optional<bool> is_text = is_text_data(job.config.data);
   if (plans) {
@@ -81,7 +80,7 @@ void check_before_measuring(const Arguments& given, const Job& job, bool plans, 
          ": only sync=step is forecast, and --layout has sync=", job.layout.sync, "; leave --profile out");
 }
 
-/// --layout auto becomes a layout, before ranks are forked or, where a launcher started them, by all of them together.
+/// Replaces --layout auto by a layout: before ranks are forked, or under a launcher by all ranks together.
 void plan_layout(Config& config, const DataSet& data, const World& world, const KnownBefore& known, const AutoGoal* goal,
                  TrainOptions& options) {
   const bool is_alone = world.launcher == "none";
@@ -94,95 +93,146 @@ void plan_layout(Config& config, const DataSet& data, const World& world, const 
   if (!chosen.plan.is_null()) options.forecast = {.name = "--layout auto", .problem = chosen.problem, .plan = chosen.plan};
 }
 
-/// Nothing was said at all: what that would come to, and what is missing.
-void refuse_nothing(const Arguments& given) {
+/// Refuses `cohort train` without any option.
+void refuse_no_options(const Arguments& given) {
   if (!given.given.empty() || !given.file.empty() || !given.options.empty()) return;
   const Config& config = given.config;
   std::vector<std::string> names;
   for (const auto& [name, entry] : registered_models()) names.push_back(name);
-  fail(ErrorCode::kBadInput, "train: which model? This alone would be: cohort train --model ", config.model, " --data ", config.data,
-       " --epochs ", config.epochs > 0 ? config.epochs : 1, " --global-batch ", config.global_batch, " --optimizer ", config.optimizer,
-       ", on one worker; name a model with --model (", join(names, " "), ") and its data with --data, or see `cohort train -h`");
+  fail(ErrorCode::kBadInput, "train: no model given. Without options this would run: cohort train --model ", config.model, " --data ",
+       config.data, " --epochs ", config.epochs > 0 ? config.epochs : 1, " --global-batch ", config.global_batch, " --optimizer ",
+       config.optimizer, ", on one worker; name a model with --model (", join(names, " "),
+       ") and its data with --data, or see `cohort train -h`");
 }
 
-int run_train(const Arguments& given) {
-  refuse_nothing(given);
-  ::signal(SIGPIPE, SIG_IGN);  // Who reads the lines may leave: that is a write that fails, and no end of a training.
-  // One process of the job has the folder: this one, unless another launcher started it as a rank that is not the first. For a run that
-  // goes on it is taken before anything is read from it.
-  const World world_here = world_from_environment();
-  const bool takes_folder = world_here.rank == 0, is_alone = world_here.launcher == "none";
-  if (takes_folder && given.config.serve != Config::kNotServed) report::check_port(given.config.serve);
-  if (is_alone) catch_first_stop_signal();  // A launcher's ranks stop together, after a step.
-  Arguments arguments = given;
-  std::unique_ptr<RunFolder> folder;
-  std::optional<AutoGoal> goal;
-  Config before;  // Of a run that goes on.
-  TrainOptions options{.folder_is_held = takes_folder};
-  if (given.config.resume || given.config.resume_auto) {
-    const RunToResume found =
-        given.config.resume ? run_to_resume(given, world_here, folder) : run_to_begin_or_resume(given, world_here, folder);
-    if (found.is_done) return 0;
-    arguments.config = found.config, before = found.before;
+/// One `cohort train`. Each step settles more of the configuration.
+class TrainCommand {
+ public:
+  explicit TrainCommand(const Arguments& given)
+      : given_(given),
+        world_(world_from_environment()),
+        holds_folder_(world_.rank == 0),
+        is_alone_(world_.launcher == "none"),
+        arguments_(given),
+        options_{.folder_is_held = holds_folder_} {}
+
+  int run() {
+    if (holds_folder_ && given_.config.serve != Config::kNotServed) report::check_port(given_.config.serve);
+    if (is_alone_) catch_first_stop_signal();  // A launcher's ranks stop together, after a step.
+    if (!find_run_to_resume()) return 0;
+    asked() = resolved_config(arguments_, goal_);
+    plans_ = asked().layout == "auto";
+    check_planning();
+    make_job();
+    take_folder();
+    load_plugin(config());
+    check_before_measuring(given_, job_, plans_, most_ranks_, is_alone_);
+    // Read before ranks are forked: once for all of them, and a bad file ends the command before anything is started.
+    const DataSet data = open_data(config());
+    plans_ ? check_data(job_, data) : check_job(job_, data);
+    if (plans_) plan(data);
+    else profile_ = profile_of_run(given_, config(), most_ranks_, data, world_);
+    find_forecast(arguments_, job_, world_, profile_, options_);
+    if (is_alone_ && stop_requested()) {
+      log_info(kStoppedBeforeFirstStep);
+      return static_cast<int>(ErrorCode::kInterrupted);
+    }
+    return train_in_ranks(data);
   }
-  Config& asked = arguments.config;
-  asked = resolved_config(arguments, goal);
-  const bool plans = asked.layout == "auto";
-  if (plans && asked.resume)
-    fail(ErrorCode::kBadInput, "--layout auto with --resume: a run that goes on is not planned anew; leave --layout out, or name one");
-  if (!asked.virtual_time.empty() && (plans || !given.option("profile", "").empty()))
-    fail(ErrorCode::kBadInput, plans ? "--layout auto" : "--profile",
-         " with --virtual is not supported: plans and forecasts are of real workers; ",
-         plans ? "name a layout, as sync=async" : "leave it out");
-  if (plans) asked.layout = "dp";  // What is wrong with the other options is said before anything is measured.
-  check_config(asked);
-  Job job = job_of(arguments);
-  Config& config = job.config;  // From here on the only configuration.
-  if (config.resume) options.changes = changes_between(before, config);
-  const int most_ranks = is_alone ? std::max(1, plans ? config.workers : job.num_ranks()) : world_here.size;
-  if (takes_folder) check_calibration_option(given.option("calibration", ""));
-  if (takes_folder && !folder) folder = std::make_unique<RunFolder>(config);
-  if (folder) config.run = folder->path();
-  load_plugin(config);
-  check_before_measuring(given, job, plans, most_ranks, is_alone);
-  // Read before ranks are forked: once for all of them, and a bad file ends the command before anything is started.
-  const DataSet data = open_data(config);
-  plans ? check_data(job, data) : check_job(job, data);
-  std::optional<ModelProfile> profile;
-  if (!plans) profile = profile_of_run(given, config, most_ranks, data, world_here);
-  if (plans) {
+
+ private:
+  /// The configuration until there is a job,
+  Config& asked() { return arguments_.config; }
+  /// and from then on.
+  Config& config() { return job_.config; }
+
+  /// --resume and --resume=auto. Returns whether there is anything to do.
+  bool find_run_to_resume() {
+    if (!given_.config.resume && !given_.config.resume_auto) return true;
+    const RunToResume found =
+        given_.config.resume ? run_to_resume(given_, world_, folder_) : run_to_begin_or_resume(given_, world_, folder_);
+    asked() = found.config, before_ = found.before;
+    return !found.is_done;
+  }
+
+  void check_planning() {
+    if (plans_ && asked().resume)
+      fail(ErrorCode::kBadInput, "--layout auto with --resume: a run that goes on is not planned anew; leave --layout out, or name one");
+    if (!asked().virtual_time.empty() && (plans_ || !given_.option("profile", "").empty()))
+      fail(ErrorCode::kBadInput, plans_ ? "--layout auto" : "--profile",
+           " with --virtual is not supported: plans and forecasts are of real workers; ",
+           plans_ ? "name a layout, as sync=async" : "leave it out");
+  }
+
+  /// With --layout auto that of plain data parallelism, so that other wrong options are reported before anything is measured.
+  void make_job() {
+    if (plans_) asked().layout = "dp";
+    check_config(asked());
+    job_ = job_from_arguments(arguments_);
+    if (config().resume) options_.changes = changes_between(before_, config());
+    most_ranks_ = is_alone_ ? std::max(1, plans_ ? config().workers : job_.num_ranks()) : world_.size;
+  }
+
+  /// One process of the job has the folder: this one, unless another launcher started it as a rank that is not the first. A run that is
+  /// resumed had its folder taken before anything was read from it.
+  void take_folder() {
+    if (!holds_folder_) return;
+    check_calibration_option(given_.option("calibration", ""));
+    if (!folder_) folder_ = std::make_unique<RunFolder>(config());
+    config().run = folder_->path();
+  }
+
+  /// Chooses the layout of --layout auto.
+  void plan(const DataSet& data) {
     try {
-      check_model_for_auto(job, data, most_ranks, is_alone);
+      check_model_for_auto(job_, data, most_ranks_, is_alone_);
       const double start = steady_seconds();
-      const std::string path = given.option("profile", "");
       std::error_code ignored;
-      const bool is_kept = std::filesystem::exists(path, ignored);
-      profile = profile_of_run(given, config, most_ranks, data, world_here);
-      const KnownBefore known{.profile = profile,
-                              .calibration_file = calibration_file(given.option("calibration", "")),
-                              .measured_seconds = is_kept ? 0 : steady_seconds() - start};
-      plan_layout(config, data, world_here, known, goal ? &*goal : nullptr, options);
-      if (folder) config.run = folder->path();  // What a study settles comes from the options alone.
+      const bool was_measured = std::filesystem::exists(given_.option("profile", ""), ignored);
+      profile_ = profile_of_run(given_, config(), most_ranks_, data, world_);
+      const KnownBefore known{.profile = profile_,
+                              .calibration_file = calibration_file(given_.option("calibration", "")),
+                              .measured_seconds = was_measured ? 0 : steady_seconds() - start};
+      plan_layout(config(), data, world_, known, goal_ ? &*goal_ : nullptr, options_);
+      if (folder_) config().run = folder_->path();  // The study's settings have replaced the path.
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::kInfeasible && takes_folder) advise_on_memory(job, is_alone);
+      if (error.code() == ErrorCode::kInfeasible && holds_folder_) advise_on_memory(job_, is_alone_);
       throw;
     }
-    job = resolve(config, is_alone ? config.workers : world_here.size, job.one_host);
-    check_job(job, data);
+    job_ = resolve(config(), is_alone_ ? config().workers : world_.size, job_.one_host);
+    check_job(job_, data);
   }
-  find_forecast(arguments, job, world_here, profile, options);
-  if (is_alone && stop_requested()) {
-    log_info(kStoppedBeforeFirstStep);
-    return static_cast<int>(ErrorCode::kInterrupted);
+
+  int train_in_ranks(const DataSet& data) {
+    std::string failure;
+    const auto body = [&](const World& world) {
+      return train(job_, data, world, options_).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
+    };
+    const int code = run_job(job_, body, &failure);
+    // A killed rank is known only here.
+    if (folder_ && !failure.empty()) folder_->record_failure(code, failure, config().json);
+    if (holds_folder_ && is_memory_death(failure)) advise_on_memory(job_, is_alone_);
+    return code;
   }
-  std::string failure;
-  const int code = run_job(
-      job, [&](const World& world) { return train(job, data, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0; },
-      &failure);
-  // From here, where a rank that was killed is known as well.
-  if (folder && !failure.empty()) folder->record_failure(code, failure, config.json);
-  if (takes_folder && is_memory_death(failure)) advise_on_memory(job, is_alone);
-  return code;
+
+  const Arguments& given_;
+  const World world_;
+  const bool holds_folder_, is_alone_;
+  Arguments arguments_;
+  Job job_;
+  Config before_;  ///< The settings of the newest checkpoint of a run that is resumed.
+  std::unique_ptr<RunFolder> folder_;
+  std::optional<AutoGoal> goal_;
+  std::optional<ModelProfile> profile_;
+  TrainOptions options_;
+  bool plans_ = false;
+  int most_ranks_ = 1;
+};
+
+int run_train(const Arguments& given) {
+  refuse_no_options(given);
+  ::signal(SIGPIPE, SIG_IGN);  // A reader of the lines may leave: then a write fails, and the training goes on.
+  return TrainCommand(given).run();
 }
 
 }  // namespace

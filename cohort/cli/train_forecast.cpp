@@ -1,4 +1,4 @@
-#include "cohort/cli/train_forecast.h"
+#include "cohort/cli/train.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,7 +11,7 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/plan/plan_machine.h"
+#include "cohort/cli/plan/plan.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/plan/profile/calibration_file.h"
 #include "cohort/tune/auto_layout.h"
@@ -19,7 +19,7 @@
 namespace cohort {
 namespace {
 
-/// The machine with that many workers, or the first of one with more.
+/// The measured machine with that many workers, or the first devices of a larger one.
 Cluster machine_of(const ModelProfile& profile, int num_ranks, const std::string& path) {
   const Cluster* found = nullptr;
   int most = 0;
@@ -35,8 +35,8 @@ Cluster machine_of(const ModelProfile& profile, int num_ranks, const std::string
   return found->num_devices() == num_ranks ? *found : first_devices(*found, num_ranks);
 }
 
-/// A plan's forecast is of its own model and batch.
-bool is_of_this_run(const Json& plan, const Job& job, const std::string& path) {
+/// Whether the plan is for this run's model and batch; a message says if not.
+bool matches_run(const Json& plan, const Job& job, const std::string& path) {
   if (!plan.is_object() || !plan.contains("predicted_step_seconds")) return false;
   if (const Json model = plan.value("model", Json()); model.is_string() && model != job.config.model) {
     log_info(concat(path, " is a plan for ", model.dump(), ", and this run trains ", job.config.model, ": its forecast is not taken"));
@@ -51,26 +51,26 @@ bool is_of_this_run(const Json& plan, const Job& job, const std::string& path) {
 
 Json read_plan(const std::string& path) { return parse_strict_ordered_json(read_small_file(path, size_t{1} << 24), {.path = path}); }
 
-/// But for what the configuration says as well.
+/// The layout as text without what the configuration holds as well.
 std::string bare_text(Layout layout) {
   layout.precision.clear(), layout.accumulate = 0, layout.shares.clear();
   return to_text(layout);
 }
 
-/// Of a run that goes on with the layout of its plan.
+/// The plan.json of a run that is resumed with the layout of that plan; null without one.
 Json plan_of_run(const Job& job) {
   const std::string path = job.config.run + "/plan.json";
   if (std::error_code ignored; !std::filesystem::exists(path, ignored)) return nullptr;
   try {
     Json plan = read_plan(path);
-    if (bare_text(parse_layout(path, 0)) == bare_text(job.layout) && is_of_this_run(plan, job, path)) return plan;
+    if (bare_text(parse_layout(path, 0)) == bare_text(job.layout) && matches_run(plan, job, path)) return plan;
   } catch (const Error& error) {
     log_warning(concat("this run has no forecast: ", error.what()));
   }
   return nullptr;
 }
 
-/// A plan says what it was made for: "this machine, 2 workers" is what measure_model() calls it.
+/// Whether the plan was made for this machine: measure_model() names it "this machine, 2 workers".
 bool is_measured(const Json& plan) {
   return plan.is_object() && plan.value("cluster", Json()).is_string() && plan["cluster"].get<std::string>().starts_with("this machine");
 }
@@ -110,7 +110,7 @@ void find_forecast(const Arguments& arguments, const Job& job, const World& worl
   ForecastSource& forecast = options.forecast;
   const std::string calibration = arguments.option("calibration", "");
   const std::string file = is_layout_file(arguments.config.layout) ? arguments.config.layout : "";
-  if (!forecast.name.empty()) {  // That of --layout auto.
+  if (!forecast.name.empty()) {  // Set by --layout auto.
     forecast.is_of_here = true;
   } else if (profile) {
     const std::string path = arguments.option("profile", "");
@@ -120,13 +120,13 @@ void find_forecast(const Arguments& arguments, const Job& job, const World& worl
     if (world.rank == 0) forecast.problem->intervals = kept_intervals(calibration_file(calibration), *profile);
     forecast.is_of_here = true;
   } else if (!file.empty()) {
-    if (Json plan = read_plan(file); is_of_this_run(plan, job, file)) take_plan(forecast, file, std::move(plan));
+    if (Json plan = read_plan(file); matches_run(plan, job, file)) take_plan(forecast, file, std::move(plan));
   } else if (job.config.resume && world.rank == 0) {
     if (Json plan = plan_of_run(job); !plan.is_null()) take_plan(forecast, "the run's plan.json", std::move(plan));
   }
   forecast.calibration_file = calibration_file(calibration);
   if (!calibration.empty() && calibration != "none" && forecast.name.empty() &&
-      (world.launcher == "none" || !job.config.resume))  // Of a run that goes on rank 0 alone reads the plan.
+      (world.launcher == "none" || !job.config.resume))  // Only rank 0 reads the plan of a resumed run.
     fail(ErrorCode::kBadInput, "--calibration ", calibration,
          " would do nothing here: it keeps errors of forecasts, and this run has none; add --profile FILE, use --layout auto, or leave it "
          "out");

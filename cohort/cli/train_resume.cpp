@@ -1,4 +1,4 @@
-#include "cohort/cli/train_resume.h"
+#include "cohort/cli/train.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -16,28 +16,28 @@
 namespace cohort {
 namespace {
 
-/// --run, or the folder of the run's own config.toml, or what the file says.
+/// --run, or the folder of the run's own config.toml, or the value in that file.
 std::string name_of_run(const Arguments& given) {
   if (given.was_given("run")) return given.config.run;
   const std::filesystem::path file = given.file;
   const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
   if (file.filename() == "config.toml" && holds_run(folder)) return folder;
   if (!given.config.run.empty()) return given.config.run;
-  fail(ErrorCode::kBadInput, "--resume: which run? cohort train --run DIR --resume");
+  fail(ErrorCode::kBadInput, "--resume: no run given; run cohort train --run DIR --resume");
 }
 
-/// What the newest checkpoint was trained with, as TOML; "" where that is not known.
+/// The settings of the newest checkpoint as TOML; "" if they are not known.
 std::string settings_of_checkpoint(const std::string& run) {
   std::vector<std::string> names;
   try {
     names = list_checkpoints(run + "/checkpoints");
-  } catch (const Error&) {  // Said where it is read.
+  } catch (const Error&) {  // Reported where the run is read.
   }
   for (const std::string& name : names) {
     try {
       const Checkpoint checkpoint = Checkpoint::open(run + "/checkpoints/" + name, /*verify_data=*/false);
       return checkpoint.state().is_object() ? checkpoint.state().value("config", "") : "";
-    } catch (const std::exception&) {  // A damaged one is passed over, as going on does.
+    } catch (const std::exception&) {  // A damaged checkpoint is skipped, as in resuming.
     }
   }
   return "";
@@ -50,7 +50,7 @@ RunToResume with_settings_of(const Arguments& given, const std::string& run) {
   return {.config = resumed_config(request), .before = trained_config(request), .goes_on = true};
 }
 
-/// What was chosen when the run began is the run's: it is not chosen anew at each start.
+/// The arguments without what was chosen when the run began, which is not chosen again at each start.
 Arguments without_choices(const Arguments& given) {
   Arguments left = given;
   if (given.config.layout == "auto")
@@ -60,7 +60,7 @@ Arguments without_choices(const Arguments& given) {
   return left;
 }
 
-/// Whether it has ended by itself, and nothing that is asked for now makes it longer.
+/// Whether the run has ended by itself and the options do not make it longer.
 bool is_done(const std::string& run, const RunToResume& found) {
   std::error_code ignored;
   if (!std::filesystem::exists(run + "/metrics.jsonl", ignored)) return false;
@@ -84,7 +84,7 @@ bool is_done(const std::string& run, const RunToResume& found) {
   return true;
 }
 
-/// On the process that has the folder.
+/// Takes the folder and reads the run, in the process that holds the folder.
 RunToResume look(const Arguments& given, std::unique_ptr<RunFolder>& folder) {
   Arguments here = given;
   here.config.run = name_of_run(given);

@@ -1,13 +1,13 @@
 #include "cohort/verify/verify.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <map>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/job/layout.h"
 #include "cohort/job/specs/sync_mode.h"
@@ -16,7 +16,7 @@
 namespace cohort {
 namespace {
 
-/// Layouts of --layouts or --layout, each on the numbers of ranks of --ranks or --workers.
+/// The layouts of --layouts or --layout, each for every number of ranks of --ranks or --workers.
 std::vector<Layout> layouts_asked_for(const Arguments& arguments) {
   std::vector<int> worlds;
   for (const std::string& text : split(arguments.option("ranks", ""), ',')) {
@@ -33,7 +33,7 @@ std::vector<Layout> layouts_asked_for(const Arguments& arguments) {
     Layout layout = parse_layout(trim(text), many.empty() ? arguments.config.workers : 0);
     const bool asked_for_one = trim(text) == "single" || (many.empty() && arguments.was_given("workers"));
     if (layout.num_ranks() == 1 && asked_for_one)
-      fail(ErrorCode::kBadInput, "verify: ", trim(text), " is one process, which there is nothing to compare with; give --workers N, or a ",
+      fail(ErrorCode::kBadInput, "verify: ", trim(text), " is one process, and the comparison is with one process; give --workers N, or a ",
            "layout of more ranks");
     if (layout.num_ranks() == 1) layout.dp = 2;
     layouts.push_back(std::move(layout));
@@ -41,14 +41,11 @@ std::vector<Layout> layouts_asked_for(const Arguments& arguments) {
   return layouts;
 }
 
-/// A number, or null where it is not finite.
-Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
 const char* text_of(FaultResult::Outcome outcome) {
   return outcome == FaultResult::Outcome::kFound ? "found" : outcome == FaultResult::Outcome::kMissed ? "missed" : "does nothing";
 }
 
-/// One line for all modules of a class that are suspect for the same reason.
+/// Prints suspects, in one line those of a class that have the same reason.
 void print_suspects(const std::vector<Suspect>& suspects) {
   constexpr size_t kMostNames = 3;
   std::map<std::string, std::vector<std::string>> modules_of_reason;
@@ -94,40 +91,36 @@ void print_table(const VerifyResult& result, bool all) {
 
 void print_lines(const VerifyResult& result) {
   for (const TensorVerdict& tensor : result.tensors)
-    std::printf("%s\n", Json{{"event", "tensor"},
-                             {"ranks", result.layout.num_ranks()},
-                             {"name", tensor.name},
-                             {"relative_difference", finite(tensor.difference)},
-                             {"bound", finite(tensor.bound)}}
-                            .dump()
-                            .c_str());
+    print_line(Json{{"event", "tensor"},
+                    {"ranks", result.layout.num_ranks()},
+                    {"name", tensor.name},
+                    {"relative_difference", finite_json(tensor.difference)},
+                    {"bound", finite_json(tensor.bound)}});
   for (const FaultResult& fault : result.faults)
-    std::printf("%s\n", Json{{"event", "fault"},
-                             {"layout", to_json(result.layout)},
-                             {"fault", name_of(fault.fault)},
-                             {"outcome", text_of(fault.outcome)},
-                             {"factor", finite(fault.factor)}}
-                            .dump()
-                            .c_str());
+    print_line(Json{{"event", "fault"},
+                    {"layout", to_json(result.layout)},
+                    {"fault", name_of(fault.fault)},
+                    {"outcome", text_of(fault.outcome)},
+                    {"factor", finite_json(fault.factor)}});
   Json suspects = Json::array();
   for (const Suspect& suspect : result.suspects)
     suspects.push_back(Json{{"module", suspect.module}, {"class", suspect.class_name}, {"why", suspect.why}});
   const TensorVerdict worst = result.tensors.empty() ? TensorVerdict{} : result.tensors.front();
-  const Json strict = !result.strict ? Json(nullptr) : *result.strict == 0 ? Json("bitwise") : finite(*result.strict);
+  const Json strict = !result.strict ? Json(nullptr) : *result.strict == 0 ? Json("bitwise") : finite_json(*result.strict);
   const Json line{{"event", "verify"},
                   {"layout", to_json(result.layout)},
                   {"steps", result.steps},
-                  {"max_relative_difference", finite(worst.difference)},
-                  {"bound", finite(worst.bound)},
+                  {"max_relative_difference", finite_json(worst.difference)},
+                  {"bound", finite_json(worst.bound)},
                   {"worst_parameter", worst.name},
                   {"ok", result.ok()},
                   {"verdict", text_of(result.verdict)},
                   {"strict", strict},
                   {"reason", result.reason},
                   {"suspects", suspects},
-                  {"to_one_process", finite(result.to_one_process)},
+                  {"to_one_process", finite_json(result.to_one_process)},
                   {"repeats_bitwise", result.repeats}};
-  std::printf("%s\n", line.dump().c_str());
+  print_line(line);
 }
 
 int run_verify(const Arguments& arguments) {
@@ -135,7 +128,7 @@ int run_verify(const Arguments& arguments) {
   if (world_from_environment().launcher != "none")
     fail(ErrorCode::kBadInput, "verify starts its own ranks; run it without a launcher, with --workers N");
   if (config.steps == 0 && config.epochs == 0) config.steps = 4;
-  // The state of an optimizer is compared too, and sgd has none.
+  // The optimizer's state is compared too, and sgd has none.
   if (config.optimizer == Config().optimizer && !arguments.was_given("optimizer")) config.optimizer = "momentum";
   check_config(config);
   const std::vector<Layout> layouts = layouts_asked_for(arguments);
@@ -146,7 +139,7 @@ int run_verify(const Arguments& arguments) {
   for (const Layout& layout : layouts)
     if (!faults.empty() && has_server(layout.sync))
       fail(ErrorCode::kBadInput, "--faults with sync=", layout.sync,
-           ": the faults are mistakes of the exchange between ranks, and these talk to a server alone; leave --faults out, or use "
+           ": the faults are injected into the exchange between ranks, and these exchange with a server only; leave --faults out, or use "
            "sync=step");
   bool all_same = true, different = false;
   verify(config, data, layouts, faults.empty() ? std::vector<Fault>() : parse_faults_of_verify(faults), [&](const VerifyResult& result) {
@@ -175,7 +168,7 @@ Verb verify_verb() {
            "cohort verify --model transformer --data text:/usr/share/common-licenses --layouts 'pp=2,microbatches=4; tp=2'",
            "cohort verify --model cnn --workers 2 --steps 2 --faults all"},
       .positional_help = "config.toml, whose settings the options override",
-      // Nothing is kept of its trainings, and nothing evaluated.
+      // Its trainings are neither kept nor evaluated.
       .settings = settings_without({"resume", "run", "study", "metrics", "goal", "patience", "test-samples", "eval-every",
                                     "checkpoint-every", "keep-checkpoints", "noise-scale", "log-every", "prompt", "sample-bytes", "quiet",
                                     "remedy", "virtual", "serve"}),
@@ -183,7 +176,7 @@ Verb verify_verb() {
       .options = {{"layouts", "A;B;..", "several layouts; the trainings of one process that they are compared with run once"},
                   {"ranks", "N,N,..", "numbers of ranks to compare with one process (default: --workers, or 2)"},
                   {"all", "", "show every tensor"},
-                  {"faults", "A,B|all", "then puts each of these faults into one more run of each layout, which must then be different"}},
+                  {"faults", "A,B|all", "injects each of these faults into one more run of each layout, whose result must then differ"}},
       .exclusive = {{"layouts", "layout"}, {"ranks", "workers"}},
       .run = run_verify};
 }

@@ -7,6 +7,7 @@
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/data/text_source.h"
 #include "cohort/data/vocabulary/learn_vocabulary.h"
@@ -14,7 +15,7 @@
 namespace cohort {
 namespace {
 
-/// A file in the folder of the text would be text from then on.
+/// Refuses an output inside the folder of the text: it would be read as text from then on.
 void check_outside(const std::string& out, const std::string& text) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -22,14 +23,14 @@ void check_outside(const std::string& out, const std::string& text) {
   const fs::path folder = fs::canonical(text, ignored), file = fs::weakly_canonical(out, ignored);
   if (std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first == folder.end())
     fail(ErrorCode::kBadInput, "--out ", out, " lies in ", text,
-         ", the folder of the text, and would be a part of it; give a place outside");
+         ", the folder of the text, and would become a part of it; give a path outside");
 }
 
-/// Writes the file, and says what the text becomes with it.
+/// Writes the file, and prints how the text is encoded with it.
 int run_vocabulary(const Arguments& arguments) {
   const std::string out = arguments.option("out", "");
   if (arguments.positional.size() != 1) fail(ErrorCode::kBadInput, "vocabulary takes one text: cohort vocabulary FILE-OR-DIR --out FILE");
-  if (out.empty()) fail(ErrorCode::kBadInput, "vocabulary: --out FILE is missing, where the pieces are written");
+  if (out.empty()) fail(ErrorCode::kBadInput, "vocabulary: --out FILE is missing, the vocabulary to write");
   const int64_t size = arguments.integer_option("size", 8192, 257, kMostTokens);
   check_writable_file(out);
   check_holds_kind(out, "cohort vocabulary", 0, "a vocabulary");
@@ -51,15 +52,13 @@ int run_vocabulary(const Arguments& arguments) {
   write_file_atomically(out, vocabulary_text(vocabulary));
   const double bytes_a_piece = static_cast<double>(text.size()) / static_cast<double>(std::max<size_t>(1, pieces.size()));
   if (arguments.config.json) {
-    std::printf("%s\n", Json{{"event", "vocabulary"},
-                             {"path", out},
-                             {"size", vocabulary.size()},
-                             {"bytes", text.size()},
-                             {"words", learner.num_words()},
-                             {"pieces", pieces.size()},
-                             {"bytes_a_piece", bytes_a_piece}}
-                            .dump()
-                            .c_str());
+    print_line(Json{{"event", "vocabulary"},
+                    {"path", out},
+                    {"size", vocabulary.size()},
+                    {"bytes", text.size()},
+                    {"words", learner.num_words()},
+                    {"pieces", pieces.size()},
+                    {"bytes_a_piece", bytes_a_piece}});
     return 0;
   }
   std::printf("%s: %s pieces from %s of text with %s different words, which is %s pieces, %.2f bytes each\n", out.c_str(),

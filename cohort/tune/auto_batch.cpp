@@ -275,7 +275,7 @@ AutoBatch resolve_auto_batch(const Config& config, const std::function<bool(cons
   const int64_t per_worker = (batch_size + num_workers - 1) / num_workers;
   if (spec.max_microbatch > 0 && layout.accumulate == 0 && !layout.is_model_parallel())
     settings.take("accumulate", (per_worker + spec.max_microbatch - 1) / spec.max_microbatch);
-  return {settings.taken(), concat(sentence, "; metaparameters of trial ", row.trial_id, ": learning rate ", settings.taken().lr)};
+  return {settings.taken(), concat(sentence, "; hyperparameters of trial ", row.trial_id, ": learning rate ", settings.taken().lr)};
 }
 
 Config workload_of_study(const Config& config, const std::function<bool(const std::string&)>& was_given) {

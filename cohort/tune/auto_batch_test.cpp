@@ -98,13 +98,13 @@ TEST_CASE("auto batch: the size that is soonest there for these workers, with it
   CHECK(two.config.eval_every == 2);
   CHECK(one.sentence ==
         "batch size 64 for 1 worker: 100 steps x 1.0 ms = 100.0 ms to val_error<0.2 (90.0 ms to 120.0 ms); 256 would take "
-        "120.0 ms; metaparameters of trial 2: learning rate 0.123457");
+        "120.0 ms; hyperparameters of trial 2: learning rate 0.123457");
   CHECK(two.sentence.starts_with("batch size 256 for 2 workers: 40 steps x 1.2 ms = 48.0 ms to val_error<0.2 ("));
   const AutoBatch number = study.resolve(2, {{"global-batch", "64"}});
   CHECK(number.config.global_batch == 64);
   CHECK(number.config.lr == 0.123456789012345);
   CHECK(number.config.eval_every == 5);
-  CHECK(number.sentence == "batch size 64: 100 steps to val_error<0.2 in the study; metaparameters of trial 2: learning rate 0.123457");
+  CHECK(number.sentence == "batch size 64: 100 steps to val_error<0.2 in the study; hyperparameters of trial 2: learning rate 0.123457");
   // What the run's config.toml will hold reads back as the same run.
   const TemporaryFolder folder;
   write_file_atomically(folder / "config.toml", to_toml(one.config));

@@ -1,4 +1,4 @@
-// A model as a plug-in: a shared library that the program `cohort` loads with --plugin, so no program of your own is needed. Loading it
+// A model as a plug-in: a shared library that the program `cohort` loads with --plugin, so you need no program of your own. Loading it
 // runs COHORT_MODEL, and from then on the model's name works like a built-in one. Here: a linear model of the inputs and their squares.
 //
 //   cohort train --plugin squares.so --model squares --data fashion-mnist --workers 2

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What leaves libcohort is what the headers say, and nothing of benchmarks or tests is in it.
 
-    exported_symbols.py LIBRARY PROGRAM SOURCE_FOLDER PUBLIC_HEADER...
+    exported_symbols.py LIBRARY PROGRAM BENCHMARKS SOURCE_FOLDER PUBLIC_HEADER...
 
-The public headers are those that cohort/cohort.h includes. Marks are those of cohort/base/export.h.
+PROGRAM and BENCHMARKS are the programs cohort and cohort-bench, the public headers those that cohort/cohort.h includes. Marks are those of cohort/base/export.h.
 """
 import pathlib
 import re
@@ -12,7 +12,7 @@ import sys
 
 DECLARED = re.compile(r"^(?:class|struct) (COHORT_(?:PROGRAM_)?API) (\w+)|^(COHORT_(?:PROGRAM_)?API) .*?[ &*](operator<<|\w+)\(")
 PLAIN = re.compile(r"^(?!inline|template|constexpr|using|static|return|typedef|#)[A-Za-z_:][\w:<>&*, ]*[ &*]([a-z]\w*)\(")
-NOT_OF_THE_LIBRARY = ("cohort/bench/", "tests/")
+NOT_OF_THE_LIBRARY = ("bench/", "tests/")
 
 
 def symbols(file, *options):
@@ -45,8 +45,8 @@ def marks(source, headers):
 
 
 def main():
-    library, program, source, public = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4:]
-    headers = sorted(str(path.relative_to(source)) for folder in ("cohort", "tests/support") for path in (source / folder).rglob("*.h"))
+    library, programs, source, public = sys.argv[1], sys.argv[2:4], pathlib.Path(sys.argv[4]), sys.argv[5:]
+    headers = sorted(str(path.relative_to(source)) for folder in ("cohort", "bench/program", "tests/support") for path in (source / folder).rglob("*.h"))
     problems = []
 
     marked, _ = marks(source, headers)
@@ -69,10 +69,10 @@ def main():
         if name not in exported:
             problems.append(f"{header}: {name} is marked, and nothing of it leaves the library")
 
-    used = {thing(symbol) for _, symbol in symbols(program, "--undefined-only")}
+    used = {thing(symbol) for program in programs for _, symbol in symbols(program, "--undefined-only")}
     for name, header in marked["COHORT_PROGRAM_API"].items():
         if name not in used:
-            problems.append(f"{header}: {name} says COHORT_PROGRAM_API, and the program does not use it")
+            problems.append(f"{header}: {name} says COHORT_PROGRAM_API, and neither program uses it")
 
     foreign = [header for header in headers if header.startswith(NOT_OF_THE_LIBRARY)]
     of_others, bare_of_others = marks(source, foreign)
@@ -85,7 +85,7 @@ def main():
 
     for problem in problems:
         print(problem)
-    print(f"{len(exported)} functions and classes leave the library, {len(marked['COHORT_PROGRAM_API'])} of them for the program alone")
+    print(f"{len(exported)} functions and classes leave the library, {len(marked['COHORT_PROGRAM_API'])} of them for the programs alone")
     sys.exit(1 if problems else 0)
 
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Folders of cohort/ that include each other in a circle, at any depth: for each pair of neighbours in one, `FILE: includes INCLUDED, ...`; nothing where there is none.
+"""Folders of cohort/ and bench/program/ that include each other in a circle, at any depth: for each pair of neighbours in one, `FILE: includes INCLUDED, ...`; nothing where there is none.
 
     folder_cycles.py [CHECKOUT]
-A folder is its own files, not those of folders in it. Unit tests may include upwards. cohort/main.cpp is above all folders, cohort.h and its like are in one of their own."""
+A folder is its own files, not those of folders in it. Unit tests may include upwards. The main.cpp files are above all folders, cohort.h and its like are in one of their own."""
 import pathlib
 import re
 import sys
 
 root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
 includes = {}  # folder: {folder: (file, included)}
-for path in sorted(root.glob("cohort/**/*")):
-    if path.suffix not in (".h", ".cpp") or path.name.endswith("_test.cpp") or path == root / "cohort/main.cpp":
+for path in sorted([*root.glob("cohort/**/*"), *root.glob("bench/program/**/*")]):
+    if path.suffix not in (".h", ".cpp") or path.name.endswith("_test.cpp") or path.name == "main.cpp":
         continue
     folder = path.parent.relative_to(root)
-    for included in re.findall(r'^#include "(cohort/[^"]+)"', path.read_text(), re.M):
+    for included in re.findall(r'^#include "((?:cohort|bench)/[^"]+)"', path.read_text(), re.M):
         other = pathlib.Path(included).parent
         if other != folder and (root / included).exists():
             includes.setdefault(folder, {}).setdefault(other, (path.relative_to(root), included))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a folder in which ninja and ctest run the tests of one room, or of one turn of all, under AddressSanitizer and UndefinedBehaviorSanitizer.
 
-    sanitize_room.py BUILD FOLDER ROOM|TURN      ROOM: a folder below cohort/, as comm or comm/shm; TURN: a number
+    sanitize_room.py BUILD FOLDER ROOM|TURN      ROOM: a folder below cohort/, as comm or comm/shm, or bench/program; TURN: a number
 
 Compiled for it are only the units (cmake/FilesTogether.cmake) that hold the files, and their tests; everything else is linked as BUILD has it. Units, not
 files: a unit's object is replaced as a whole, so that nothing is there twice. TURN takes as many units as a commit has time for."""
@@ -15,14 +15,14 @@ import sys
 
 build, folder = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
 wanted = sys.argv[3]
-rooms = pathlib.Path(__file__).resolve().parents[2] / "cohort"
+root = pathlib.Path(__file__).resolve().parents[2]
 # At -O0 GCC takes half as long for sanitized code as at -O1.
 flags = "-O0 -g1 -fsanitize=address,undefined -fno-omit-frame-pointer"
 target_of_tests = {"cohort_core": "cohort_core_tests", "cohort_torch": "cohort_test_objects", "cohort_bench": "cohort_test_objects"}
 
 
 def tests_of(target):
-    """(object, path) of the tests of a target; those of the program are compiled with those of the rooms below it."""
+    """(object, path) of the tests of a target; those of benchmarks are compiled with those of the rooms below it."""
     return [(output, path) for output, paths in units[target_of_tests[target]].items() for path in paths if path.startswith("bench/") == (target == "cohort_bench")]
 
 
@@ -35,10 +35,10 @@ units = collections.defaultdict(dict)
 commands = {}
 for entry in json.loads((build / "compile_commands.json").read_text()):
     output = re.search(r" -o (\S+)", entry["command"])[1]
-    target, source = re.search(r"CMakeFiles/(\w+)\.dir/", output)[1], pathlib.Path(entry["file"])
+    target, source = re.search(r"CMakeFiles/([\w-]+)\.dir/", output)[1], pathlib.Path(entry["file"])
     if target in (*target_of_tests, *target_of_tests.values()) and source.name not in ("cmake_pch.hxx.cxx", "doctest_main.cpp"):
         sources = re.findall(r'^#include "(.*)"', source.read_text(), re.M) if source.suffix == ".cxx" else [str(source)]
-        units[target][output], commands[output] = [str(pathlib.Path(path).relative_to(rooms)) for path in sources], entry["command"]
+        units[target][output], commands[output] = [str(pathlib.Path(path).relative_to(root)) for path in sources], entry["command"]
 
 # Turns: units with the tests of their files. A test goes where the file is whose path begins as its own; a unit without one borrows the nearest.
 turns = []
@@ -53,7 +53,7 @@ for target in target_of_tests:
         if not of_unit[output]:
             of_unit[output] = [(where[nearest(middle, where)], nearest(middle, where))]
         chosen = [(output, path) for path in units[target][output]], of_unit[output]
-        size = sum((rooms / path).stat().st_size for part in chosen for _, path in part)
+        size = sum((root / path).stat().st_size for part in chosen for _, path in part)
         cost = size / 8000 + (2 if target == "cohort_core" else 8) * (1 + len({test for test, _ in of_unit[output]}))
         if seconds + cost > limit:
             turns.append((target, [], []))
@@ -66,7 +66,8 @@ if wanted.isdigit():
     target, files, tests = turns[number]
     said = f"turn {number + 1} of {len(turns)}"
 else:
-    inside = lambda path: path.startswith(wanted.rstrip("/") + "/")
+    room = wanted.rstrip("/") + "/"
+    inside = lambda path: path.startswith(room if room.startswith("bench/") else "cohort/" + room)
     target = next((target for target in target_of_tests if any(inside(path) for paths in units[target].values() for path in paths)), None)
     if not target:
         sys.exit(f"sanitize_room: no room is called {wanted}")
@@ -83,7 +84,7 @@ text += "rule link\n command = $said\n description = $out\n"
 header, objects = folder / "torch.h", {}
 for output in dict(files + tests):
     mine = folder / (re.sub(r"\W", "_", output) + ".cpp")
-    mine_text = "".join(f'#include "{rooms / path}"\n' for other, path in files + tests if other == output)
+    mine_text = "".join(f'#include "{root / path}"\n' for other, path in files + tests if other == output)
     if not mine.exists() or mine.read_text() != mine_text:
         mine.write_text(mine_text)
     objects[output] = str(mine.with_suffix(".o"))

@@ -14,7 +14,7 @@ wanted = {str(pathlib.Path(source).resolve()) for source in sys.argv[2:]} if not
 units = []
 for entry in json.loads(pathlib.Path(sys.argv[1]).read_text()):
     output = entry.get("output") or re.search(r" -o (\S+)", entry["command"])[1]
-    if not re.search(rf"CMakeFiles/cohort_{'core' if core else '(core|torch|bench|program)'}\.dir/", output):
+    if not re.search(rf"CMakeFiles/cohort{'_core' if core else '(_core|_torch|_bench|_program|-bench)'}\.dir/", output):
         continue
     unit = pathlib.Path(entry["directory"], entry["file"])
     if "cmake_pch" in unit.name:

@@ -32,7 +32,7 @@ def test_cells_and_sentences():
 
 def test_what_is_refused():
     for arguments, words in ((["--modes", "step,asink"], "did you mean"), (["--modes", "async:1"], "is none of"), (["--modes", "step,step"], "twice"), (["--modes", "async+rat:1"], "rate"), (["--modes", "queue/int8"], "use sync=async"), (["--modes", "async/int9"], "did you mean"), (["--modes", "async/"], "no such compression"), (["--modes", "step+rate:0.5"], "--remedy"), (["--conditions", "evn"], "did you mean"), (["--conditions", "even,evne"], "did you mean"),
-                             (["--workers", 1], "waits for nobody"), (["--rounds", 2], "rounds"), (["--steps", 7, "--modes", "local:4"], "--steps 7")):
+                             (["--workers", 1], "none to wait for"), (["--rounds", 2], "rounds"), (["--steps", 7, "--modes", "local:4"], "--steps 7")):
         code, out, err = run([*SHORT, "--conditions", "even", *arguments] if "--conditions" not in arguments else [*SHORT, *arguments])
         check(code == 2 and words in err and err.count("\n") == 1 and not out, f"{arguments}: {code} {out}{err}")
 

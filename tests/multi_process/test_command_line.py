@@ -41,6 +41,15 @@ def test_bash_completes_verbs_actions_options_and_values():
             check(code == 2 and not out and len(err.strip().splitlines()) == 1, (words, code, out, err))
 
 
+def test_a_copy_without_the_program_of_benchmarks_says_how_to_get_it():
+    check(run_ok(["bench", "plan", "-h"]) == run_ok(["help", "bench", "plan"]), "two ways to the help of a benchmark")
+    with Folder() as folder:
+        alone = shutil.copy(COHORT, folder / "cohort")
+        for words in (["bench", "step"], ["bench", "-h"], ["help", "bench"]):
+            done = subprocess.run([alone, *words], capture_output=True, text=True)
+            check(done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1 and "source checkout" in done.stderr, (words, done))
+
+
 def test_help_of_a_verb_of_an_action_and_in_a_narrow_terminal():
     whole, action = run_ok(["help", "study"]), run_ok(["study", "fit", "-h"])
     check(whole == run_ok(["study", "-h"]) and action == run_ok(["help", "study", "fit"]), "two ways to the same page")
@@ -83,7 +92,7 @@ def test_a_report_lays_runs_side_by_side():
         check(all(f"c-run{i}" in page for i in (1, 2, 3)) and "seconds on the virtual clock" in page and "Workers and pushes" in page, "lines and tables")
         check("http" not in page.replace("http://www.w3.org", ""), "a page that needs the network")
         for words, says in ((["report", folder / "step", folder / "late"], "--out"), (["report", folder / "step", "--out", folder / "x.html"], "several runs"),
-                            (["report"], "of which run"), (["report", folder / "step", folder / "step", "--out", folder / "x.html"], "twice"),
+                            (["report"], "no run given"), (["report", folder / "step", folder / "step", "--out", folder / "x.html"], "twice"),
                             (["report", folder / "step", folder / "none", "--out", folder / "x.html"], "none"),
                             (["report", folder / "step", folder / "late", "--out", folder / "no/such/x.html"], "no/such")):
             code, out, err = run(words)

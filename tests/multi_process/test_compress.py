@@ -168,7 +168,7 @@ def test_search_takes_the_smallest_within_the_limits():
         check(code == 3 and "none stays within" in err and out.read_bytes() == before, (code, err))
         refused([*base], "--max-error-increase X%, --max-bytes N")
         refused(["compress", "search", folder / "run", "--max-bytes", 10], "--out FILE.safetensors is missing")
-        refused(["compress", "search", "--out", out, "--max-bytes", 10], "which models?")
+        refused(["compress", "search", "--out", out, "--max-bytes", 10], "no models given")
         refused([*base[:-1], folder / "m.onnx", "--max-bytes", 10], "ends in .safetensors")
         refused([*base, "--max-bytes", 0], "--max-bytes")
         refused(["compress", "search", out, "--out", folder / "twice.safetensors", "--max-bytes", 10], "is compressed already")
@@ -259,7 +259,7 @@ def test_compress_refuses():
         base = ["compress", "quantize", folder / "run", "--out", out]
         refused(["compress"], "quantize")
         refused(["compress", "quantise", folder / "run", "--out", out], "did you mean 'quantize'")
-        refused(["compress", "quantize", "--out", out], "which model?")
+        refused(["compress", "quantize", "--out", out], "no model given")
         refused(["compress", "quantize", folder / "run"], "--out FILE.safetensors is missing")
         refused(["compress", "quantize", folder / "none", "--out", out], "does not exist")
         refused([*base[:-1], folder / "m.onnx"], "ends in .safetensors")

@@ -121,7 +121,7 @@ def test_what_is_refused():
             refused([*base, "--sparsity", sparsity], "--sparsity")
         refused([*base, "--granularity", "chanel"], "did you mean 'channel'")
         refused([*base, "--granularity", "2:4", "--sparsity", "0.6"], "two of every four")
-        refused(["compress", "prune", "--out", out], "which model?")
+        refused(["compress", "prune", "--out", out], "no model given")
         # Files beside what a verb makes stay, whatever they are called.
         for name in ("o.initial.safetensors", "m.safetensors.attempt.safetensors"):
             run_ok(["checkpoint", "export", folder / "run", "--out", folder / name])

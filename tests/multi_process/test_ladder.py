@@ -90,7 +90,7 @@ def test_a_stop_ends_it_with_what_there_is():
 
 
 def test_bad_input_is_one_line():
-    for arguments, words in ((["plan", "--ladder"], "plan: of what?"), (["plan", "--ladder", *FC, "--out", "x.json"], "--ladder and --out"),
+    for arguments, words in ((["plan", "--ladder"], "plan: no model given"), (["plan", "--ladder", *FC, "--out", "x.json"], "--ladder and --out"),
                              (["plan", "--ladder", *FC, "--find-batch"], "--ladder and --find-batch"), (["plan", "--ladder", *FC, "--no-what-if"], "--ladder and --no-what-if")):
         code, out, err = run(arguments)
         check(code == 2 and words in err and len(err.splitlines()) == 1 and not out, f"{arguments}: {code} {err}{out}")

@@ -59,7 +59,7 @@ def test_goals_of_figure_2_and_the_batch_size_of_shares():
         run_ok(["study", "report", folder / "archive", "--goal", "val_error<0.3", "--reference-batch", "16", "--out", folder / "page/report.html"])
         check("Not every curve has a point at batch size 16." in (folder / "page/report.html").read_text(), "no word on another batch size")
         code, _, error = run(["study", "report", folder / "archive", "--goal", "val_error<0.3", "--reference-batch", "17", "--out", folder / "page/report.html"])
-        check(code == 2 and "--reference-batch 17 is no batch size that was measured; there are 2 4 8 16 " in error, error)
+        check(code == 2 and "--reference-batch 17 was not measured as a batch size; there are 2 4 8 16 " in error, error)
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def test_what_contradicts_itself_is_one_line():
         here, broken = cluster(folder), folder / "broken.toml"
         broken.write_text(here.read_text()[:200])
         good = ["--profile", CHAIN, "--cluster", here]
-        for arguments, words in ((["--profile", CHAIN], "--cluster"), (["--cluster", here], "plan: of what?"), ([*good, "--model", "cnn"], "leave --model out"), ([*good, "--data", "mnist:x"], "--data is for --model"),
+        for arguments, words in ((["--profile", CHAIN], "--cluster"), (["--cluster", here], "plan: no model given"), ([*good, "--model", "cnn"], "leave --model out"), ([*good, "--data", "mnist:x"], "--data is for --model"),
                                  (["--instance", ROOT / "examples/instances/branches.json", "--cluster", here], "--instance says all itself"), ([*good, "--steps-curve", "x.csv", "--objective", "memory"], "time-to-goal"),
                                  ([*good, "--objective", "time-to-goal"], "--steps-curve FILE"), ([*good, "--objective", "speed"], "there are"), ([*good, "--search-seconds", "0"], "--search-seconds 0"),
                                  ([*good, "--layout", "sync=async"], "sync=async"), ([*good, "--layout", "zero=4"], "zero"), ([*good, "--layout", "precision=fp32", "--precision", "bf16"], "contradict"),

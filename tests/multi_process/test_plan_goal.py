@@ -104,7 +104,7 @@ def test_batch_workers_layout_and_metaparameters_are_chosen_together():
         chosen, goal = tomllib.loads((folder / "run/config.toml").read_text()), json.loads((folder / "run/plan.json").read_text())["goal"]
         check(chosen["layout"] != "auto" and chosen["global_batch"] == goal["global_batch"] in (16, 64), (chosen, goal))
         check(chosen["goal"] == "val_error<0.2" and chosen["steps"] == 400 and chosen["momentum"] == 0.75 and 0.01 <= chosen["lr"] <= 0.1, chosen)
-        # The metaparameters are those of that batch's best trial.
+        # The hyperparameters are those of that batch's best trial.
         run_ok(["train", "--study", study, "--global-batch", chosen["global_batch"], "--steps", 1, "--run", folder / "typed", "--quiet"])
         typed = tomllib.loads((folder / "typed/config.toml").read_text())
         check(all(typed[key] == chosen[key] for key in ("lr", "momentum", "seed", "eval_every", "threads", "optimizer")), (typed, chosen))

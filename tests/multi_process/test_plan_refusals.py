@@ -17,11 +17,11 @@ def refused(arguments, words):
 
 
 def test_options_that_contradict_each_other_or_do_nothing_are_refused():
-    refused([], "plan: of what?")
+    refused([], "plan: no model given")
     refused(["--profile", CHAIN], "--cluster")
     for option, value in (("--cluster", "x.toml"), ("--profile", CHAIN), ("--out", "x.json"), ("--workers", 3), ("--global-batch", 8)):
         refused(["--instance", BRANCHES, option, value], option)
-    refused(["--cluster", "x.toml"], "plan: of what?")
+    refused(["--cluster", "x.toml"], "plan: no model given")
     refused(["--cluster", "x.toml", "--profile", CHAIN, "--model", "fc"], "leave --model out")
     refused(["--cluster", "x.toml", "--profile", CHAIN, "--context", 32], "--context")
     refused(["--cluster", "x.toml", "--profile", CHAIN, "--image-size", 14], "--image-size")

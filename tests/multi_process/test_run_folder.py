@@ -68,7 +68,7 @@ def test_options_beside_resume_are_merged_and_told():
         code, _, err = run(["train", folder / "moved/config.toml", "--resume", "--epochs", 2, "--quiet"], cwd="/")
         check(code == 0 and settings(folder / "moved")["run"] == f'"{folder / "moved"}"' and not (folder / "run").exists(), err)
         code, _, err = run(["train", "--resume"], cwd=folder)
-        check(code == 2 and "--resume: which run?" in err, err)
+        check(code == 2 and "--resume: no run given" in err, err)
 
 
 def test_other_data_of_the_same_shape_are_refused():
@@ -300,7 +300,7 @@ def test_resume_auto_begins_goes_on_and_is_done():
         code, _, err = run(["train", "--run", folder / "run", "--resume", "--quiet"])
         check(code == 2 and "was trained with --seed 1, this run has --seed 2" in err, err)
         code, _, err = run([*SHORT, "--resume=auto", "--steps", 3], cwd=folder)
-        check(code == 2 and "which run?" in err, err)
+        check(code == 2 and "no run given" in err, err)
 
 
 def test_resume_auto_removes_no_checkpoint_whatever_it_is_called():

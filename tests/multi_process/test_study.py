@@ -327,7 +327,7 @@ def test_what_is_refused():
         refused([spec, *out, "--backend", "glo"], "did you mean 'gloo'?")
         refused([spec, "--dry-run", "--backend", ""], "the value is empty; give --backend NAME")
         refused([folder / "none.toml", *out], "none.toml")
-        refused([tiny, "--out", folder / "x", "--synthetic"], "made-up data")
+        refused([tiny, "--out", folder / "x", "--synthetic"], "synthetic data")
         # Among files of somebody else, whether it is a try or not; what a killed start left is not theirs.
         (folder / "full").mkdir()
         for name in ("d", "c", "b", "a"):

@@ -212,7 +212,7 @@ def test_a_read_only_study_is_reported_elsewhere():
         code, out, err = run_beside_read_only(study, ["study", "report", study, "--no-times", "--json", "--out", page])
         check(code == 0, (code, out, err))
         check((folder / "out" / "steps_curve.csv").exists() and json.loads(out.splitlines()[-1])["steps_curve"] == str(folder / "out" / "steps_curve.csv"), out)
-        check(f"nothing can be written into {study}" in err and str(folder / "out") in err, err)
+        check(f"{study} is not writable" in err and str(folder / "out") in err, err)
         check(sorted(path.name for path in study.iterdir()) == before, "the study's folder changed")
         for arguments in (["report", study, "--no-times"], ["run", folder / "tiny.toml", "--out", study, "--workers", "1", "--quiet"],
                           ["export", study, "--out", study / "archive"], ["run", folder / "tiny.toml", "--out", study / "new", "--workers", "1"]):
@@ -242,8 +242,8 @@ def test_what_can_not_be_reported_is_one_sentence():
         os.mkfifo(folder / "pipe")
         before = sorted(study.iterdir())
         for arguments, words in ((["--out", folder], "is a folder"), (["--out", folder / "precious.txt"], "precious.txt is there and is not a report, so it is not written over"),
-                                 (["--out", folder / "pipe"], "it is a pipe"), (["--reference-batch", "5"], "--reference-batch 5 is no batch size that was measured; there are 1 4 16 64"),
-                                 (["--budget-steps", "5,5"], "--budget-steps: 5 stands twice"),
+                                 (["--out", folder / "pipe"], "it is a pipe"), (["--reference-batch", "5"], "--reference-batch 5 was not measured as a batch size; there are 1 4 16 64"),
+                                 (["--budget-steps", "5,5"], "--budget-steps: 5 is given twice"),
                                  (["--goals", "val_loss<0.5,val_loss<0.50"], "--goals names val_loss<0.5 twice"), (["--goals", "val_error<0.5"], "val_error<0.5 stands beside val_loss<0.6 in one plot")):
             code, out, err = run(["study", "report", study, "--no-times", *arguments])
             check(code == 2 and words in err and len(err.strip().splitlines()) == 1, (arguments, code, err))

@@ -190,7 +190,7 @@ def test_bad_input_is_exit_code_2_and_one_line():
             (["train", folder / "bad.toml"], "bad.toml:2"),
             (["train", folder / "missing.toml"], "missing.toml"),
             (["tarin"], "train"),
-            (["plan"], "plan: of what?"),
+            (["plan"], "plan: no model given"),
             (["report", folder / "empty"], "empty"),
             (["checkpoint", "info", folder / "empty"], "empty"),
             (["launch", "-n", 2, "./no-such-program"], "no-such-program"),

@@ -97,7 +97,7 @@ def test_evaluate_refuses():
     with Folder() as folder:
         train(folder / "run", *TINY, "--steps", "12", "--eval-every", "4", "--keep-checkpoints", "3")
         base = ["evaluate", folder / "run"]
-        refused(["evaluate"], "which model?")
+        refused(["evaluate"], "no model given")
         refused(["evaluate", folder / "none"], folder / "none", "does not exist")
         refused(["evaluate", folder], "holds no checkpoint")
         refused([*base, "--split", "tst"], "did you mean 'test'")
@@ -310,7 +310,7 @@ def test_predict_pictures_and_text():
         check(abs(sum(one["probability"] for one in run_ok(["predict", folder / "run", pictures, "--top", 99, "--json"])[0]["classes"]) - 1) < 1e-9,
               "all of them, and no more")
         check(run_ok(["predict", folder / "run", pictures, pictures, "--json"])[60:] == answers, "in the order of the inputs")
-        refused(["predict", folder / "run"], "what is to be predicted?")
+        refused(["predict", folder / "run"], "no inputs given")
         refused(["predict", folder / "run", pictures, folder / "none.png"], "none.png does not exist")
         refused(["predict", folder / "run", pictures, data], "is a folder")
         refused(["predict", folder / "run", pictures, data / "train-labels-idx1-ubyte"], "train-labels-idx1-ubyte")

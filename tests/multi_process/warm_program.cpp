@@ -19,8 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/bench/bench_verb.h"
-#include "cohort/cli/options/verb.h"
+#include "cohort/cohort.h"
 
 extern char** environ;
 
@@ -79,7 +78,7 @@ bool read_command(int from, Command* command) {
   std::vector<char*> argv;
   for (const std::string& argument : command.arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  const int code = cohort::run_cli_with({cohort::bench_verb()}, static_cast<int>(argv.size()) - 1, argv.data());
+  const int code = cohort::run_cli(static_cast<int>(argv.size()) - 1, argv.data());
   std::cout.flush();
   std::fflush(nullptr);
   ::_exit(code);  // LibTorch's static destructors cost half of what a start costs; the launcher's ranks leave them out too.
@@ -112,6 +111,6 @@ void serve(int socket) {
 
 int main(int argc, char** argv) {
   const char* const socket = std::getenv("COHORT_WARM_SOCKET");
-  if (socket == nullptr) return cohort::run_cli_with({cohort::bench_verb()}, argc, argv);
+  if (socket == nullptr) return cohort::run_cli(argc, argv);
   serve(std::atoi(socket));
 }

@@ -1,12 +1,12 @@
-// What a word may be: a verb first; an action where the verb has some; then options that it reads, and after one with a value files, or the
-// words that this setting takes. Written out as cases, so that completing starts no program.
-#include "cohort/cli/help/completion.h"
+// Completes a verb first, then an action of it, then the options that it reads; after an option with a value the words that it takes, or
+// files. The scripts hold all names, so that completing starts no program.
+#include "cohort/cli/help/help_page.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/help/help_page.h"
 
 namespace cohort {
 namespace {
@@ -23,14 +23,14 @@ std::string option_names(const Verb& verb, const std::string& action) {
   return join(names, " ");
 }
 
-/// Words that a value may be; none where it may be others.
+/// The words that the value of an option may be; empty if it may be any.
 std::vector<std::string> choices_of(const TypedOption& option) {
   for (const auto& [name, values] : setting_choices())
     if (option.name == "--" + name) return values;
   return {};
 }
 
-/// Options whose values are words that are known, in all verbs alike.
+/// Cases for options with a fixed set of values, which is the same in all verbs.
 std::string choice_cases(const std::vector<Verb>& verbs) {
   std::string cases;
   std::vector<std::string> seen;
@@ -44,7 +44,7 @@ std::string choice_cases(const std::vector<Verb>& verbs) {
   return cases;
 }
 
-/// Options that are followed by a value.
+/// The options that are followed by a value.
 std::string value_options(const Verb& verb) {
   std::vector<std::string> names;
   for (const TypedOption& option : options_of(verb, ""))
@@ -53,47 +53,42 @@ std::string value_options(const Verb& verb) {
 }
 
 std::string bash_script(const std::vector<Verb>& verbs) {
-  std::string out =
-      "# Completion of cohort for bash: eval \"$(cohort completion bash)\", or this text in "
-      "~/.local/share/bash-completion/completions/cohort\n"
-      "_cohort() {\n"
-      "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} action=${COMP_WORDS[2]} options= "
-      "actions= valued=\n"
-      "  COMPREPLY=()\n"
-      "  if ((COMP_CWORD == 1)); then COMPREPLY=($(compgen -W \"" +
-      names_of(verbs) +
-      " help version --help --version\" -- \"$word\")); return; fi\n"
-      "  if [[ $verb == help ]]; then COMPREPLY=($(compgen -W \"" +
-      names_of(verbs) +
-      "\" -- \"$word\")); return; fi\n"
-      "  case $verb in\n";
+  std::string cases;
   for (const Verb& verb : verbs) {
-    out += "    " + verb.name + ")\n";
-    const std::vector<std::string> actions = action_names(verb);
-    out += "      options=\"" + option_names(verb, "") + "\" valued=\"" + value_options(verb) + "\"\n";
-    if (!actions.empty()) {
-      out += "      actions=\"" + join(actions, " ") + "\"\n      case $action in\n";
-      for (const std::string& action : actions) out += "        " + action + ") options=\"" + option_names(verb, action) + "\" ;;\n";
-      out += "      esac\n";
+    cases += concat("    ", verb.name, ")\n      options=\"", option_names(verb, ""), "\" valued=\"", value_options(verb), "\"\n");
+    if (const std::vector<std::string> actions = action_names(verb); !actions.empty()) {
+      cases += concat("      actions=\"", join(actions, " "), "\"\n      case $action in\n");
+      for (const std::string& action : actions) cases += concat("        ", action, ") options=\"", option_names(verb, action), "\" ;;\n");
+      cases += "      esac\n";
     }
-    out += "      ;;\n";
+    cases += "      ;;\n";
   }
-  out +=
-      "    *) return ;;\n"
-      "  esac\n"
-      "  case $before in\n" +
-      choice_cases(verbs) +
-      "  esac\n"
-      "  if [[ \" $valued \" == *\" $before \"* ]]; then compopt -o default 2>/dev/null; return; fi\n"
-      "  if ((COMP_CWORD == 2)) && [[ $actions && $word != -* ]]; then COMPREPLY=($(compgen -W \"$actions\" -- \"$word\")); return; fi\n"
-      "  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W \"$options\" -- \"$word\")); return; fi\n"
-      "  compopt -o default 2>/dev/null\n"
-      "}\n"
-      "complete -F _cohort cohort\n";
-  return out;
+  return concat(
+      R"sh(# Completion of cohort for bash: eval "$(cohort completion bash)", or in ~/.local/share/bash-completion/completions/cohort
+_cohort() {
+  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} action=${COMP_WORDS[2]}
+  local options= actions= valued= verbs=")sh",
+      names_of(verbs), R"sh("
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)); then COMPREPLY=($(compgen -W "$verbs help version --help --version" -- "$word")); return; fi
+  if [[ $verb == help ]]; then COMPREPLY=($(compgen -W "$verbs" -- "$word")); return; fi
+  case $verb in
+)sh",
+      cases, R"sh(    *) return ;;
+  esac
+  case $before in
+)sh",
+      choice_cases(verbs), R"sh(  esac
+  if [[ " $valued " == *" $before "* ]]; then compopt -o default 2>/dev/null; return; fi
+  if ((COMP_CWORD == 2)) && [[ $actions && $word != -* ]]; then COMPREPLY=($(compgen -W "$actions" -- "$word")); return; fi
+  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W "$options" -- "$word")); return; fi
+  compopt -o default 2>/dev/null
+}
+complete -F _cohort cohort
+)sh");
 }
 
-/// zsh reads completions of bash.
+/// zsh can load completions of bash.
 std::string zsh_script(const std::vector<Verb>& verbs) {
   return "#compdef cohort\n# Completion of cohort for zsh: eval \"$(cohort completion zsh)\" after compinit, in ~/.zshrc\n"
          "autoload -U +X bashcompinit && bashcompinit\n" +
@@ -126,6 +121,11 @@ std::string fish_script(const std::vector<Verb>& verbs) {
              " -d " + fish_quoted(option.help.substr(0, 70)) + "\n";
     }
   }
+  int run_completion(const Arguments& arguments) {
+    std::printf("%s", completion_script(arguments.positional.empty() ? "" : arguments.positional.front(), verbs_in_use()).c_str());
+    return 0;
+  }
+
   return out;
 }
 
@@ -146,8 +146,17 @@ std::string completion_script(const std::string& shell, const std::vector<Verb>&
   if (shell == "bash") return bash_script(verbs);
   if (shell == "zsh") return zsh_script(verbs);
   if (shell == "fish") return fish_script(verbs);
-  fail(ErrorCode::kBadInput, "completion: for which shell?", shell.empty() ? "" : " '" + shell + "' is none of them",
-       did_you_mean(shell, shells), ": bash, zsh or fish");
+  fail(ErrorCode::kBadInput, "completion: ", shell.empty() ? "no shell given" : "unknown shell '" + shell + "'",
+       did_you_mean(shell, shells), "; expected bash, zsh or fish");
+}
+
+Verb completion_verb() {
+  return {.name = "completion",
+          .summary = "Prints a script that completes verbs, actions and options in a shell.",
+          .examples = {"cohort completion bash"},
+          .positional_help = "bash, zsh or fish",
+          .most_words = 1,
+          .run = run_completion};
 }
 
 }  // namespace cohort

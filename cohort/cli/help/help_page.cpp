@@ -17,15 +17,11 @@ namespace {
 
 constexpr int kNameColumns = 34, kNarrow = 80, kLeastWidth = 40, kUsualWidth = 120;
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-/// Its help, when it means something, and the value that it has by itself or by the run that is used.
-std::string help_of(const Setting& setting, bool is_of_the_run) {
+/// The help of a setting, when it acts, and its default, which may be the value of the trained run.
+std::string help_of(const Setting& setting, bool has_default_from_run) {
   std::string help = setting.help;
-  const std::string value = is_of_the_run ? "the run's" : plain_value(setting, Config());
-  if (const size_t own = help.rfind(" (default"); is_of_the_run && own != std::string::npos && help.ends_with(')')) help.resize(own);
+  const std::string value = has_default_from_run ? "the run's" : plain_value(setting, Config());
+  if (const size_t own = help.rfind(" (default"); has_default_from_run && own != std::string::npos && help.ends_with(')')) help.resize(own);
   const bool says_it = help.find("default") != std::string::npos || help.find("left out") != std::string::npos;
   if (!setting.is_flag && !value.empty() && !says_it) help += " (default " + value + ")";
   for (const OptionRule& rule : option_rules())
@@ -33,7 +29,7 @@ std::string help_of(const Setting& setting, bool is_of_the_run) {
   return help;
 }
 
-/// Of that action in any mode; nothing for none.
+/// The names that an action reads in any of its modes.
 std::set<std::string> read_by(const Verb& verb, const std::string& action) {
   std::set<std::string> names;
   for (const VerbAction& row : verb.actions) {
@@ -46,6 +42,10 @@ std::set<std::string> read_by(const Verb& verb, const std::string& action) {
 
 }  // namespace
 
+bool has_name(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 std::string dashed(const std::string& name) { return (name.size() == 1 ? "-" : "--") + name; }
 
 std::vector<TypedOption> options_of(const Verb& verb, const std::string& action) {
@@ -56,15 +56,16 @@ std::vector<TypedOption> options_of(const Verb& verb, const std::string& action)
   for (const VerbOption& option : verb.options)
     if (is_read(option.name)) out.push_back({dashed(option.name), option.value_name, option.help, own});
   for (const Setting& setting : settings())
-    if (contains(verb.settings, setting.name) && is_read(setting.name))
-      out.push_back({dashed(setting.name), setting.value_name, help_of(setting, verb.of_the_run.contains(setting.name)), setting.group});
+    if (has_name(verb.settings, setting.name) && is_read(setting.name))
+      out.push_back(
+          {dashed(setting.name), setting.value_name, help_of(setting, verb.defaults_from_run.contains(setting.name)), setting.group});
   return out;
 }
 
 std::vector<std::string> action_names(const Verb& verb) {
   std::vector<std::string> names;
   for (const VerbAction& action : verb.actions)
-    if (!contains(names, action.name)) names.push_back(action.name);
+    if (!has_name(names, action.name)) names.push_back(action.name);
   return names;
 }
 
@@ -127,7 +128,7 @@ std::string help_page(const Verb& verb, const std::string& action, int width) {
     head.resize(kNameColumns, ' ');
     page += head + wrapped(option.help, kNameColumns, width).substr(kNameColumns);
   }
-  if (contains(verb.settings, "lr") && action.empty()) {
+  if (has_name(verb.settings, "lr") && action.empty()) {
     const std::string table = learning_rate_table();
     const size_t heading = table.find('\n');
     page += "\n" + wrapped(table.substr(0, heading), 0, width) + table.substr(heading + 1) + "\n";

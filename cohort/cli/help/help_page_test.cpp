@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "cohort/base/text/text.h"
-#include "cohort/cli/help/completion.h"
 
 namespace cohort {
 namespace {
@@ -78,9 +77,8 @@ TEST_CASE("completion: of three shells, and no other") {
     CHECK(has(script, "checkpoint"));
     CHECK(has(script, "global-batch"));
   }
-  CHECK_THROWS_WITH(completion_script("bahs", {}),
-                    "completion: for which shell? 'bahs' is none of them (did you mean 'bash'?): bash, zsh or fish");
-  CHECK_THROWS_WITH(completion_script("", {}), "completion: for which shell?: bash, zsh or fish");
+  CHECK_THROWS_WITH(completion_script("bahs", {}), "completion: unknown shell 'bahs' (did you mean 'bash'?); expected bash, zsh or fish");
+  CHECK_THROWS_WITH(completion_script("", {}), "completion: no shell given; expected bash, zsh or fish");
 }
 
 }  // namespace

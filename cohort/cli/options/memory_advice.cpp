@@ -1,5 +1,6 @@
-// The ladder after a death. The process that trained may be full and has threads, so nothing is measured in it: the program starts itself
-// again as `cohort plan --ladder` with the options of the run, which measures in ranks at a few samples and extrapolates.
+// Advice after a run that ran out of memory. This process may have no memory left and has threads, so nothing is measured in it: the
+// program starts itself again as `cohort plan --ladder` with the options of the run, which measures a few samples in ranks and
+// extrapolates.
 
 #include "cohort/cli/options/memory_advice.h"
 
@@ -31,10 +32,10 @@ namespace cohort {
 namespace {
 
 constexpr double kMostSeconds = 25, kGraceSeconds = 3;
-/// A program that runs the same verb whatever it is called with must not start itself again and again.
+/// Set in the child: a user's program that runs the same verb whatever its arguments must not start itself without end.
 constexpr const char* kStartedAgain = "COHORT_STARTED_FOR_LADDER";
 
-/// `plan` reads these alone of what a run says.
+/// The arguments of `plan --ladder`, with the settings of the run that it reads.
 std::vector<std::string> ladder_words(const Job& job) {
   const Config& config = job.config;
   std::vector<std::string> words = {"plan", "--ladder", "--model", config.model, "--data", config.data};
@@ -48,12 +49,12 @@ std::vector<std::string> ladder_words(const Job& job) {
   if (config.accumulate > 1) add("--accumulate", std::to_string(config.accumulate));
   const std::string& layout = config.layout;
   const bool is_typed = layout.find('=') != std::string::npos && !layout.starts_with("{") && !is_layout_file(layout);
-  if (is_typed && is_step(job.layout.sync)) add("--layout", layout);  // Others are not planned.
+  if (is_typed && is_step(job.layout.sync)) add("--layout", layout);  // Other modes are not planned.
   if (config.json) words.emplace_back("--json");
   return words;
 }
 
-/// In the child; does not return.
+/// Replaces the child process.
 [[noreturn]] void become_ladder(const std::vector<std::string>& words) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   end_at_stop_signals();
@@ -61,9 +62,9 @@ std::vector<std::string> ladder_words(const Job& job) {
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   std::ofstream("/proc/self/oom_score_adj") << 1000;
-  // What it complains of is said by the line that the parent then prints.
-  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  ::dup2(nowhere, STDERR_FILENO);
+  // If it fails, the parent prints a line of its own.
+  const int dev_null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  ::dup2(dev_null, STDERR_FILENO);
   std::vector<char*> argv = {const_cast<char*>("cohort")};
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -72,7 +73,7 @@ std::vector<std::string> ladder_words(const Job& job) {
   ::_exit(127);
 }
 
-/// Exit code of the child, -1 where it was ended.
+/// Returns the exit code of the child, -1 if a signal ended it.
 int run_ladder(const std::vector<std::string>& words) {
   std::fflush(nullptr);
   const pid_t child = ::fork();
@@ -111,9 +112,9 @@ void advise_on_memory(const Job& job, bool can_measure) {
     std::vector<std::string> quoted = {"cohort"};
     for (const std::string& word : words)
       if (word != "--json") quoted.push_back(shell_quoted(word));
-    log_info("what would fit into memory: `" + join(quoted, " ") + "` says it, with the options to type");
+    log_info("for layouts that fit into memory, with the options to type, run `" + join(quoted, " ") + "`");
   } catch (const std::exception&) {
-    // The run's own end has been said.
+    // The error of the run itself has been printed.
   }
 }
 

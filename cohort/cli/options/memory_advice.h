@@ -1,5 +1,5 @@
 #pragma once
-// What `cohort train` says where a run had too little memory. Internal to this folder.
+// What `cohort train` prints after a run that had too little memory. Internal to the command line.
 
 #include <string>
 
@@ -7,12 +7,12 @@
 
 namespace cohort {
 
-/// Whether a job that failed with this line died of memory: of --memory-limit, of an allocation that was refused, or by the kernel.
+/// Whether a job that failed with this line ran out of memory: --memory-limit, a failed allocation, or the kernel.
 bool is_memory_death(const std::string& failure);
 
-/// Prints the ladder for this job's model, data, batch, workers and layout: `cohort plan --ladder` in a process of its own, which dies
-/// before any other where memory is short, for at most kMostSeconds. Where that cannot be done, and under another launcher, one line that
-/// says what to type. Never fails.
+/// Prints the ladder for this job's model, data, batch, workers and layout: runs `cohort plan --ladder` for at most kMostSeconds in a
+/// process that the kernel kills first if memory is short. If that is not possible, and under another launcher, prints the command. Never
+/// throws.
 void advise_on_memory(const Job& job, bool can_measure);
 
 }  // namespace cohort

@@ -12,7 +12,7 @@
 namespace cohort {
 namespace {
 
-/// Of model, data, context and image size: what was typed, or what the profile was measured with (plan_machine.cpp writes its source).
+/// Model, data, context and image size as typed, or as the profile was measured (plan_machine.cpp writes its source).
 struct Workload {
   std::string model, data, context, image_size, vocabulary;
 };

@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/program/bench_verb.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/bench/bench_verb.h"
+#include "cohort/cli/help/help_page.h"
 #include "cohort/job/config.h"
 
 namespace cohort {
@@ -20,10 +21,6 @@ std::vector<Verb> all_verbs() {
   return {train_verb(),  evaluate_verb(), predict_verb(),    sample_verb(), compress_verb(), verify_verb(),
           launch_verb(), join_verb(),     checkpoint_verb(), report_verb(), bench_verb(),    simulate_verb(),
           plan_verb(),   study_verb(),    vocabulary_verb(), doctor_verb()};
-}
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 const VerbOption* own_option(const Verb& verb, const std::string& name) {
@@ -46,16 +43,16 @@ TEST_CASE("verbs: what is read is an option or a setting, and every option is re
     for (const std::string& name : verb.settings) CHECK(find_setting(name) != nullptr);
     std::vector<std::string> read;
     for (const VerbAction& action : verb.actions) {
-      for (const std::string& name : action.reads) CHECK((own_option(verb, name) != nullptr || contains(verb.settings, name)));
+      for (const std::string& name : action.reads) CHECK((own_option(verb, name) != nullptr || has_name(verb.settings, name)));
       CHECK((action.mode.empty() || own_option(verb, action.mode) != nullptr));
       read.insert(read.end(), action.reads.begin(), action.reads.end());
       read.push_back(action.mode);
     }
     if (verb.actions.empty()) continue;
-    for (const VerbOption& option : verb.options) CHECK(contains(read, option.name));
-    for (const std::string& name : verb.settings) CHECK(contains(read, name));
+    for (const VerbOption& option : verb.options) CHECK(has_name(read, option.name));
+    for (const std::string& name : verb.settings) CHECK(has_name(read, name));
     for (const auto& [one, other] : verb.exclusive)
-      for (const std::string& name : {one, other}) CHECK((own_option(verb, name) != nullptr || contains(verb.settings, name)));
+      for (const std::string& name : {one, other}) CHECK((own_option(verb, name) != nullptr || has_name(verb.settings, name)));
   }
 }
 
@@ -82,7 +79,7 @@ TEST_CASE("verbs: each action takes what it reads, and refuses every other optio
         const bool is_mode = std::any_of(verb.actions.begin(), verb.actions.end(),
                                          [&](const VerbAction& other) { return other.name == action.name && other.mode == option.name; });
         if (is_mode) continue;
-        CHECK(with(option.name, option.value_name.empty(), "1") == (contains(action.reads, option.name) ? 77 : 2));
+        CHECK(with(option.name, option.value_name.empty(), "1") == (has_name(action.reads, option.name) ? 77 : 2));
       }
       if (verb.settings.empty()) continue;
       for (const Setting& setting : settings()) {
@@ -95,7 +92,7 @@ TEST_CASE("verbs: each action takes what it reads, and refuses every other optio
         if (setting.name == "prune") value = "2:4";  // "x" would be refused as no pruning.
         if (setting.name == "quantize-aware") value = "8";
         if (setting.name == "hint") value = "a:b";
-        CHECK(with(setting.name, setting.is_flag, value) == (contains(action.reads, setting.name) ? 77 : 2));
+        CHECK(with(setting.name, setting.is_flag, value) == (has_name(action.reads, setting.name) ? 77 : 2));
       }
     }
 }
@@ -117,6 +114,10 @@ TEST_CASE("verbs without actions: settings and words that they do not read are r
   CHECK(code_of(simulate_verb(), {"word"}) == 2);
   CHECK(code_of(plan_verb(), {"--instance", "x.json", "--json"}) == 77);
   CHECK(code_of(plan_verb(), {"--lr", "0.1"}) == 2);
+}
+
+TEST_CASE("bench: what completion offers is what the program of benchmarks runs") {
+  CHECK(action_names(benchmarks_verb()) == action_names(bench_verb()));
 }
 
 TEST_CASE("an empty value is refused, but where nothing is what may be asked for") {

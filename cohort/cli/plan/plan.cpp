@@ -9,14 +9,10 @@
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/train_line.h"
 #include "cohort/cli/options/verb.h"
-#include "cohort/cli/plan/plan_batch.h"
-#include "cohort/cli/plan/plan_goal.h"
-#include "cohort/cli/plan/plan_instance.h"
-#include "cohort/cli/plan/plan_machine.h"
-#include "cohort/cli/plan/plan_sync.h"
-#include "cohort/cli/plan/print_ladder.h"
+#include "cohort/cli/plan/plan.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/refusals.h"
 #include "cohort/job/specs/injected_faults.h"
@@ -28,27 +24,20 @@
 #include "cohort/record/run_event.h"
 #include "cohort/report/plan/plan_page.h"
 #include "cohort/tune/auto_layout.h"
+#include "cohort/tune/plan_sync.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
 namespace {
 
-double number_option(const Arguments& arguments, const std::string& name, double fallback, double minimum, double maximum) {
-  if (!arguments.options.contains(name)) return fallback;
-  const auto value = parse_number(arguments.option(name, ""));
-  if (!value || !(*value >= minimum) || *value > maximum)
-    fail(ErrorCode::kBadInput, "--", name, " ", arguments.option(name, ""), ": expected a number from ", minimum, " to ", maximum);
-  return *value;
-}
-
-/// Keys that were typed are given, the others are chosen.
+/// The keys of the layout that were typed; the search chooses the others.
 std::map<std::string, std::string> fixed_keys(const Arguments& arguments) {
   std::map<std::string, std::string> fixed;
   const Config& config = arguments.config;
   if (arguments.was_given("layout") && config.layout != "auto") {
     if (is_layout_file(config.layout) || config.layout.starts_with("{"))
       fail(ErrorCode::kBadInput, "--layout ", config.layout, ": plan takes the keys that are to stay as KEY=VALUE,...");
-    // Says what is wrong with a key, in train's words.
+    // Reports an invalid key with the same message as train.
     if (const auto refused = refusal_of(parse_layout(config.layout, 0))) throw Error(ErrorCode::kBadInput, *refused);
     if (config.layout == "single") fixed = {{"dp", "1"}, {"pp", "1"}, {"tp", "1"}};
     else
@@ -65,7 +54,7 @@ std::map<std::string, std::string> fixed_keys(const Arguments& arguments) {
   return fixed;
 }
 
-/// Options that no plan of the request could use.
+/// Refuses options that no plan of the request could use.
 void check_that_options_act(const Arguments& arguments, const SearchRequest& request) {
   const auto fixed = [&](const char* key, const std::string& fallback) {
     const auto found = request.fixed.find(key);
@@ -90,7 +79,7 @@ void check_that_options_act(const Arguments& arguments, const SearchRequest& req
   if (fixed("compress", "") == "none") refuse("compress", "compress=none keeps them as they are");
 }
 
-/// A study's trials that smooth their labels are refused under tp.
+/// Excludes tp, which cannot smooth labels as the study's trials do.
 void fix_tensor_parallelism(const Config& config, SearchRequest& request) {
   const auto [at, is_new] = request.fixed.emplace("tp", "1");
   if (at->second != "1")
@@ -118,8 +107,8 @@ SearchRequest request_of(const Arguments& arguments, const std::optional<study::
          has_cluster ? "--cluster says how fast they are" : "--profile has been measured", "; leave it out");
   if (!from_file && !arguments.was_given("model"))
     fail(ErrorCode::kBadInput,
-         "plan: of what? --model NAME:... (its shapes, or measured here with --data), --profile FILE.json (docs/formats/profile.md), or "
-         "--instance FILE.json");
+         "plan: no model given; give --model NAME:... (its shapes, or measured here with --data), --profile FILE.json "
+         "(docs/formats/profile.md), or --instance FILE.json");
   for (const char* name : {"data", "context", "image-size"})
     if (from_file && arguments.was_given(name)) fail(ErrorCode::kBadInput, "--", name, " is for --model: a --profile has its shapes");
 
@@ -145,7 +134,7 @@ SearchRequest request_of(const Arguments& arguments, const std::optional<study::
     problem.profile = std::move(measured.profile), problem.writes_text = measured.writes_text;
   }
   if (!has_cluster) problem.cluster = largest_machine(problem.profile, config.workers);  // search_machines() tries all.
-  problem.intervals = kept_intervals_of(arguments, problem.profile);
+  problem.intervals = kept_intervals_for(arguments, problem.profile);
   request.objective = objective_of(arguments, curve.has_value());
   if (curve) request.steps_curve = curve->useful_points();
   else if (request.objective == Objective::kTimeToGoal)
@@ -159,11 +148,11 @@ SearchRequest request_of(const Arguments& arguments, const std::optional<study::
   request.may_compress = arguments.options.contains("compress") || (compress != request.fixed.end() && compress->second != "none");
   check_that_options_act(arguments, request);
   request.num_runners_up = static_cast<int>(arguments.integer_option("runners-up", 5, 0, 100));
-  request.search_seconds = number_option(arguments, "search-seconds", 10, 0.01, 1e6);
+  request.search_seconds = arguments.number_option("search-seconds", 10, 0.01, 1e6);
   return request;
 }
 
-/// The line that is redrawn while the search goes on.
+/// The progress line of the search.
 class SearchLine {
  public:
   SearchLine(Objective objective, bool enabled) : objective_(objective), enabled_(enabled) {}
@@ -186,8 +175,8 @@ class SearchLine {
   bool enabled_, shown_ = false;
 };
 
-/// How to run it.
-std::string line_of(const Arguments& arguments, const Plan& plan, const std::string& file) {
+/// The command that runs the plan.
+std::string train_command_of(const Arguments& arguments, const Plan& plan, const std::string& file) {
   const Layout layout = layout_of(plan.request.problem.profile, plan.answer.best);
   const Config& config = arguments.config;
   const Situation situation{.config = config,
@@ -200,7 +189,7 @@ std::string line_of(const Arguments& arguments, const Plan& plan, const std::str
       {.num_ranks = layout.num_ranks(),
        .global_batch = plan.answer.best.global_batch,
        .options = concat(slow.empty() ? "" : "--inject " + slow + " ", "--layout ", shell_quoted(file.empty() ? to_text(layout) : file)),
-       // The layout says accumulate and precision itself.
+       // The layout holds accumulate and precision.
        .acts = [&](const std::string& name) { return name != "precision" && (name == "optimizer" || acts(name, situation)); },
        .one_host = situation.one_host});
 }
@@ -220,10 +209,10 @@ void print_text(const Arguments& arguments, const Plan& plan, const std::vector<
       std::printf(" %.0f/%.0f %%", 100 * shares.naive[worker], 100 * shares.planned[worker]);
     std::printf("\n");
   }
-  std::printf("\n%s\n", line_of(arguments, plan, arguments.option("out", "")).c_str());
+  std::printf("\n%s\n", train_command_of(arguments, plan, arguments.option("out", "")).c_str());
 }
 
-/// As of an instance: a worker with several stages has its seconds by what they cost.
+/// The stages as in the answer for an instance. The seconds of a worker with several stages are divided by their costs.
 Json stages_json(const Plan& plan) {
   const RankedPlan& best = plan.answer.best;
   const StageAssignment& cut = best.candidate.stages;
@@ -233,7 +222,7 @@ Json stages_json(const Plan& plan) {
   };
   if (best.candidate.layout.pp == 1)
     return Json::array({{{"layers", best.forecast.workers[0].layers}, {"devices", ranks_of_worker(plan, 0)}, {"load_seconds", load(0)}}});
-  std::map<std::string, Profile> profiles;  // By kind of device.
+  std::map<std::string, Profile> profiles;  // Keyed by the kind of device.
   std::vector<double> seconds(cut.worker_of_stage.size()), of_worker(best.forecast.workers.size());
   for (size_t layer = 0; layer < cut.stage_of.size(); ++layer) {
     const auto stage = static_cast<size_t>(cut.stage_of[layer]), worker = static_cast<size_t>(cut.worker_of_stage[stage]);
@@ -280,13 +269,13 @@ void print_json(const Plan& plan, const std::vector<WhatIf>& changes, const std:
   json["what_if"] = std::move(what_if);
   json["sync"] = sync ? to_json(*sync) : Json(nullptr);
   if (sync) json["sync"].erase("event");
-  std::printf("%s\n", json.dump().c_str());
+  print_line(json);
 }
 
 int plan_model(const Arguments& given) {
   Arguments arguments = with_study(given);
-  const std::optional<study::GoalCurve> curve = curve_of(arguments);
-  if (curve) arguments.config.global_batch = curve->useful_points().back().batch_size;  // The layers are measured up to it.
+  const std::optional<study::GoalCurve> curve = goal_curve_from(arguments);
+  if (curve) arguments.config.global_batch = curve->useful_points().back().batch_size;  // The largest batch for which layers are measured.
   const Config& config = arguments.config;
   const std::string out = arguments.option("out", ""), page = arguments.option("report", "");
   check_distinct_files({{"--out", out}, {"--report", page}}, {{"--profile", arguments.option("profile", "")},
@@ -318,15 +307,15 @@ int plan_model(const Arguments& given) {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInfeasible) throw;
     if (!look()) {
-      print_ladder_after(arguments, plan.request, "Nothing fits. What each way out would take:");
+      print_ladder_after(arguments, plan.request, "Nothing fits. What each fallback would take:");
       throw;
     }
-    std::fprintf(stderr, "cohort: plan: stopped before it had a plan\n");
+    std::fprintf(stderr, "cohort: plan: stopped before a plan was found\n");
     return 130;
   }
   if (const std::string from = interval_source(plan); from != "default") plan.reasons.push_back("the interval of the step is from " + from);
   for (std::string& reason : reasons_of(plan.request, plan.answer)) plan.reasons.push_back(std::move(reason));
-  const std::optional<SyncAdviceRecord> sync = sync_of(plan);
+  const std::optional<SyncAdviceRecord> sync = advise_sync_for(plan);
   if (sync) plan.reasons.push_back("how workers wait for one another: " + sync->sentence);
   std::vector<WhatIf> changes;
   if (!arguments.options.contains("no-what-if") && !look())
@@ -341,7 +330,7 @@ int plan_model(const Arguments& given) {
 int plan_ladder(const Arguments& given) {
   check_ladder_arguments(given);
   Arguments arguments = with_study(given);
-  const std::optional<study::GoalCurve> curve = curve_of(arguments);
+  const std::optional<study::GoalCurve> curve = goal_curve_from(arguments);
   if (curve) arguments.config.global_batch = curve->useful_points().back().batch_size;
   const SearchRequest request = request_of(arguments, curve);
   catch_first_stop_signal();
@@ -383,12 +372,12 @@ Verb plan_verb() {
             "Steps to a goal by batch size (batch_size,steps, or a study's): plans for the time to it, and chooses the batch"},
            {"compress", "", "Gradients may be compressed where that saves 5 % or more"},
            {"search-seconds", "X", "At most; the best plan so far is the answer then (default 10). Ctrl-C ends it too"},
-           {"runners-up", "N", "Other plans to tell of (default 5)"},
+           {"runners-up", "N", "Other plans to report (default 5)"},
            {"no-what-if", "", "Do not look what other links, memory and numbers of devices would change"},
            {"out", "FILE.json", "Writes the plan, which train --layout FILE.json runs (docs/formats/plan.md)"},
            {"report", "FILE.html", "Writes a page with the table, the timeline and what would change it"},
            {"ladder", "",
-            "Each way out of too little memory, with its forecast and the options to type, for --layout (left out: data parallelism)"},
+            "Each fallback for too little memory, with its forecast and the options to type, for --layout (left out: data parallelism)"},
            {"find-batch", "",
             "The largest micro-batch of --model and --data that fits in memory here, and the smallest that keeps a worker busy"},
            {"instance", "FILE.json", "A planner instance instead: layers, edges, devices, link, objective (docs/formats/instance.md)"}},

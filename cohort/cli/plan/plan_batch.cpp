@@ -1,4 +1,4 @@
-#include "cohort/cli/plan/plan_batch.h"
+#include "cohort/cli/plan/plan.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -6,6 +6,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/train_line.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/option_rules.h"
@@ -43,7 +44,7 @@ const char* name_of(FoundBatch::End end) {
 
 std::string samples(int64_t number) { return concat(with_commas(number), number == 1 ? " sample" : " samples"); }
 
-/// What more memory would be used for, by the two largest that fit; 0 where they do not tell.
+/// Bytes of each further sample, by the two largest micro-batches that fit; 0 if they do not show it.
 double bytes_per_sample(const FoundBatch& found) {
   const TriedBatch *large = nullptr, *small = nullptr;
   for (const TriedBatch& one : found.tried)
@@ -73,7 +74,7 @@ void print_json(const FoundBatch& found) {
                   {"limit", found.limit_is_given ? "--memory-limit" : "free memory"},
                   {"bytes_per_sample", bytes_per_sample(found)},
                   {"tried", std::move(tried)}};
-  std::printf("%s\n", json.dump().c_str());
+  print_line(json);
 }
 
 void print_text(const Arguments& arguments, const FoundBatch& found) {

@@ -1,9 +1,8 @@
-#include "cohort/cli/plan/plan_goal.h"
+#include "cohort/cli/plan/plan.h"
 
 #include <algorithm>
 
 #include "cohort/base/fail.h"
-#include "cohort/cli/plan/plan_machine.h"
 #include "cohort/data/source/source.h"
 #include "cohort/study/goal_curve.h"
 #include "cohort/tune/auto_batch.h"
@@ -11,7 +10,7 @@
 namespace cohort {
 namespace {
 
-constexpr double kPlainShare = 0.15;  // Of the time, on this machine: for plain data parallelism.
+constexpr double kPlainShare = 0.15;  // The part of the search time, on this machine, for plain data parallelism.
 
 }  // namespace
 
@@ -19,17 +18,17 @@ Arguments with_study(const Arguments& given) {
   if (given.config.study.empty()) return given;
   Arguments out = given;
   out.config = workload_of_study(given.config, [&](const std::string& setting) { return given.was_given(setting); });
-  // A profile beside a cluster says what the model is.
+  // With a cluster the profile determines the model.
   const bool has_costs = given.options.contains("profile") && given.options.contains("cluster");
   if (!has_costs) out.given.insert({"model", "data"});
   if (!has_costs && is_text_data(out.config.data).value_or(false)) out.given.insert("context");
   out.given.insert("optimizer");
-  // Its steps are those of its precision.
+  // The study counted steps in its own precision.
   if (out.config.layout.find("precision=") == std::string::npos) out.given.insert("precision");
   return out;
 }
 
-std::optional<study::GoalCurve> curve_of(const Arguments& arguments) {
+std::optional<study::GoalCurve> goal_curve_from(const Arguments& arguments) {
   const bool has_study = !arguments.config.study.empty(), has_file = arguments.options.contains("steps-curve");
   if (!has_study && !has_file) return std::nullopt;
   const std::string option = has_study ? "--study" : "--steps-curve", objective = arguments.option("objective", "time-to-goal");

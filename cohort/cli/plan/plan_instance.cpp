@@ -1,27 +1,26 @@
 // `cohort plan --instance FILE`: an instance that has layers, devices, link and objective in one file (docs/formats/instance.md).
 
-#include "cohort/cli/plan/plan_instance.h"
+#include "cohort/cli/plan/plan.h"
 
 #include <cstdio>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/plan/search/cohort_instance.h"
 
 namespace cohort {
 namespace {
 
 void print_instance_json(const InstanceAnswer& answer) {
-  std::printf("%s\n", Json{{"event", "plan"},
-                           {"objective_seconds", answer.objective},
-                           {"lower_bound_seconds", answer.lower_bound},
-                           {"bound_by", answer.bound_by},
-                           {"optimal", answer.optimal},
-                           {"search_seconds", answer.search_seconds},
-                           {"stages", answer.plan["stages"]}}
-                          .dump()
-                          .c_str());
+  print_line(Json{{"event", "plan"},
+                  {"objective_seconds", answer.objective},
+                  {"lower_bound_seconds", answer.lower_bound},
+                  {"bound_by", answer.bound_by},
+                  {"optimal", answer.optimal},
+                  {"search_seconds", answer.search_seconds},
+                  {"stages", answer.plan["stages"]}});
 }
 
 /// "0-3, 7"

@@ -1,4 +1,4 @@
-#include "cohort/cli/plan/plan_machine.h"
+#include "cohort/cli/plan/plan.h"
 
 #include <unistd.h>
 
@@ -23,8 +23,8 @@
 namespace cohort {
 namespace {
 
-/// For --ladder: with all workers alone, at micro-batches that are sure to be small, for what did not fit once must not be tried again.
-/// Larger ones lie on the line through these.
+/// For --ladder: measures with all workers only, and at small micro-batches, since the run's own did not fit. Larger ones are extrapolated
+/// linearly.
 ModelProfile measure_small(Config config, const DataSet& data, const KeptMeasurement& what) {
   constexpr int64_t kSamples = 16;
   const int64_t batch = config.global_batch, workers = what.workers;
@@ -34,13 +34,13 @@ ModelProfile measure_small(Config config, const DataSet& data, const KeptMeasure
       return measure_model(config, data,
                            {.precisions = what.precisions, .workers = {what.workers}, .shows_progress = shows_progress(config)});
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::kEnvironment || config.global_batch <= workers) throw;  // Killed, that is.
+      if (error.code() != ErrorCode::kEnvironment || config.global_batch <= workers) throw;  // Not killed for lack of memory.
     }
   }
   fail(ErrorCode::kEnvironment, "not even one sample a rank could be measured");
 }
 
-/// What decides the shapes of the layers: the first part of a profile's source.
+/// The settings that determine the shapes of the layers: the first part of a profile's source.
 std::string model_source(const Config& config) {
   return concat("measured on this machine: --model ", config.model, " --data ", config.data, " --context ", config.context,
                 config.image_size > 0 ? concat(" --image-size ", config.image_size) : "", " ");
@@ -52,7 +52,7 @@ std::string source_of(const Config& config, const KeptMeasurement& what) {
                 config.inject.empty() ? "" : concat(" --inject ", config.inject), " in ", join(what.precisions, " and "));
 }
 
-/// Workers may be slowed down, to see what a plan makes of it; other faults come while a run trains.
+/// Only slow workers can be injected into a plan's measurement; other faults happen during training.
 void check_inject(const Config& config, int workers) {
   for (const InjectedFault& fault : parse_faults(config.inject)) {
     if (fault.kind != "slow")
@@ -85,7 +85,7 @@ void check_measured_source(const ModelProfile& profile, const Config& config, co
   const size_t at = profile.source.find(option);
   const std::string made_slow =
       at == std::string::npos ? "" : profile.source.substr(at + option.size(), profile.source.find(" in ", at) - at - option.size());
-  if (!made_slow.empty() && made_slow != slow)  // A run that is slowed on purpose may be held against what it would take.
+  if (!made_slow.empty() && made_slow != slow)  // A run that is slowed on purpose may be compared with a profile that is not.
     fail(ErrorCode::kBadInput, "--profile ", path, " was measured with --inject '", made_slow, "', and this run has '", slow,
          "', so its workers have other speeds; name another file");
   if (profile.source.starts_with(model_source(config))) return;
@@ -106,14 +106,14 @@ ModelProfile profile_of_this_machine(const Arguments& arguments) {
            "; name another file, or leave --model out to plan with it");
     return kept;
   }
-  if (!what.path.empty()) check_writable_file(what.path);  // Before the data are read.
+  if (!what.path.empty()) check_writable_file(what.path);  // Reported before the data are read.
   load_plugin(config);
   const DataSet data = open_data(config);
   if (what.path.empty() && arguments.options.contains("ladder")) return measure_small(config, data, what);
   return measure_and_keep(config, data, what);
 }
 
-ForecastIntervals kept_intervals_of(const Arguments& arguments, const ModelProfile& profile) {
+ForecastIntervals kept_intervals_for(const Arguments& arguments, const ModelProfile& profile) {
   const std::string given = arguments.option("calibration", "");
   if (!arguments.options.contains("cluster")) {
     check_calibration_option(given);

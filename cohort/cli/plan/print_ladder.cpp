@@ -1,4 +1,4 @@
-#include "cohort/cli/plan/print_ladder.h"
+#include "cohort/cli/plan/plan.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,6 +9,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/train_line.h"
 #include "cohort/plan/explain.h"
 #include "cohort/plan/ladder.h"
@@ -31,7 +32,7 @@ bool print_ladder(const Arguments& arguments, const SearchRequest& request, cons
   const Rung* const best = ladder.fastest();
   const bool any_fits = std::any_of(ladder.rungs.begin(), ladder.rungs.end(), [](const Rung& rung) { return rung.fits; });
   if (arguments.config.json) {
-    std::printf("%s\n", to_json(ladder).dump().c_str());
+    print_line(to_json(ladder));
   } else {
     std::printf("%s%s", title.empty() ? "" : (title + "\n").c_str(), ladder_text(ladder).c_str());
     if (best)
@@ -42,7 +43,7 @@ bool print_ladder(const Arguments& arguments, const SearchRequest& request, cons
               {.num_ranks = best->plan->candidate.layout.num_ranks(), .global_batch = best->plan->global_batch, .options = best->options})
               .c_str());
   }
-  std::fflush(stdout);  // Before the line on stderr.
+  std::fflush(stdout);  // The line on stderr comes after it.
   return any_fits;
 }
 
@@ -50,7 +51,7 @@ void print_ladder_after(const Arguments& arguments, const SearchRequest& request
   try {
     print_ladder(arguments, request, title);
   } catch (const Error&) {
-    // A layout of which there is no plain one.
+    // This layout has no fallback.
   }
 }
 
@@ -70,13 +71,13 @@ void print_ladder_if_tight(const Arguments& arguments, const Plan& plan) {
   if (stop || plan.answer.best.objective < kTight * best) return;
   print_ladder_after(arguments, plan.request,
                      concat("\nIt fits only badly: without a limit of memory a plan would take ", objective_text(free.objective, best),
-                            ", ", std::round(10 * plan.answer.best.objective / best) / 10, " times as fast. What each way out is worth:"));
+                            ", ", std::round(10 * plan.answer.best.objective / best) / 10, " times as fast. What each fallback is worth:"));
 }
 
 void check_ladder_arguments(const Arguments& arguments) {
   for (const auto& [name, value] : arguments.options)
     if (name != "ladder" && name != "profile" && name != "cluster" && name != "objective" && name != "steps-curve")
-      fail(ErrorCode::kBadInput, "--ladder and --", name, ": the ladder searches each way out for some tenths of a second, where --", name,
+      fail(ErrorCode::kBadInput, "--ladder and --", name, ": the ladder searches each fallback for some tenths of a second, where --", name,
            " would do nothing; leave one out");
 }
 

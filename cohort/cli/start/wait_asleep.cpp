@@ -1,8 +1,7 @@
 // OpenMP's threads spin for milliseconds at the end of each parallel loop. Where one of them shares its core with another program it is
 // late by a time slice, while the others spin: a step of a CNN on two cores beside one busy program took 1.3 times as long as with
 // threads that sleep, and alone the same (bench/busy_core.py). libgomp reads its variables when it is loaded, and it is loaded before
-// main(), so only a new process image can change them. While that one is loaded it has no handlers: stop signals are held back until it
-// has.
+// main(), so only a new process image can change them. Stop signals are blocked until the new image has installed its handlers.
 #include "cohort/cli/start/wait_asleep.h"
 
 #include <signal.h>
@@ -24,7 +23,8 @@ namespace cohort {
 namespace {
 
 constexpr const char* kVariable = "OMP_WAIT_POLICY";
-constexpr const char *kHeldBack = "held back", *kAsItWas = "1";  // Values of kThreadsSleepVariable: Ctrl-C while the program starts again.
+constexpr const char *kHeldBack = "held back",
+                     *kAsItWas = "1";  // Values of kThreadsSleepVariable: whether stop signals were blocked for the new image.
 constexpr std::chrono::milliseconds kBetweenLooks{3};
 constexpr int kNumLooks = 5;
 
@@ -39,7 +39,7 @@ int num_running() {
   return 1;
 }
 
-/// The whole number behind that option; 0 where it is not there.
+/// The whole number after that option; 0 without the option.
 int64_t number_behind(const std::string& option, int argc, char** argv) {
   int64_t number = 0;
   for (int i = 2; i + 1 < argc; ++i)
@@ -81,16 +81,17 @@ void wait_asleep_where_cores_are_taken(int argc, char** argv) {
   for (const char* const name : {kVariable, "GOMP_SPINCOUNT", "KMP_BLOCKTIME"})
     if (std::getenv(name)) return;
   if (has_word("-h", argc, argv) || has_word("--help", argc, argv)) return;
-  if (const char* const threads = std::getenv("OMP_NUM_THREADS"); threads && std::string(threads) == "1") return;  // Nobody waits.
-  // Of each rank, and of all that are started here: where a rank has one thread nobody waits.
-  // With --layout auto one worker alone may be tried, and taken.
+  if (const char* const threads = std::getenv("OMP_NUM_THREADS"); threads && std::string(threads) == "1")
+    return;  // No thread waits for another.
+  // Threads of each rank, and ranks that are started here: with one thread for each rank no thread waits. --layout auto may choose one
+  // worker.
   const int64_t asked = number_behind("--threads", argc, argv);
   const int64_t ranks = has_word("auto", argc, argv) ? 1 : std::max<int64_t>(1, number_behind("--workers", argc, argv));
   const int64_t threads = asked > 0 ? asked : std::max<int64_t>(1, num_usable_cores() / ranks);
   if (threads == 1 || num_running_elsewhere() + threads * ranks <= ::sysconf(_SC_NPROCESSORS_ONLN)) return;
   ::setenv(kVariable, "passive", 1);
   const bool holds_back = !set_interrupts(SIG_BLOCK);
-  ::setenv(kThreadsSleepVariable, holds_back ? kHeldBack : kAsItWas, 1);  // So that a training tells of it.
+  ::setenv(kThreadsSleepVariable, holds_back ? kHeldBack : kAsItWas, 1);  // A training reports it.
   ::execv(program_path().c_str(), argv);
   if (holds_back) set_interrupts(SIG_UNBLOCK);
   ::unsetenv(kVariable);

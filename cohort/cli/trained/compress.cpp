@@ -8,14 +8,11 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/compress.h"
-#include "cohort/cli/trained/distil.h"
-#include "cohort/cli/trained/prune.h"
-#include "cohort/cli/trained/quantize.h"
 #include "cohort/cli/trained/trained.h"
 
 namespace cohort {
 
-/// "0.005" is the same. Of a regression a part of a deviation.
+/// "0.5%" and "0.005" are the same. For a regression it is a part of a standard deviation.
 std::optional<double> error_increase(const Arguments& arguments) {
   const std::string text = arguments.option("max-error-increase", "");
   if (text.empty()) return {};
@@ -39,7 +36,7 @@ int run_compress(const Arguments& arguments) {
     fail(ErrorCode::kBadInput, "compress: '", arguments.action, "' is not an action", did_you_mean(arguments.action, actions),
          "; actions: ", join(actions, " "));
   }
-  Arguments of_action = arguments;  // The run is its first word.
+  Arguments of_action = arguments;  // Without the action's word.
   of_action.positional.erase(of_action.positional.begin());
   return run->second(of_action);
 }
@@ -65,7 +62,7 @@ Verb compress_verb() {
           "quantize, prune, distill or search, then a run folder (or one of its checkpoints) or a FILE.safetensors that checkpoint export "
           "wrote",
       .settings = distil_settings(),
-      .of_the_run = settings_of_the_teacher(),
+      .defaults_from_run = settings_from_teacher(),
       .options = {{"out", "FILE.safetensors", "the file to write"},
                   {"calibration-samples", "N", "of the training part (default 512)"},
                   {"max-error-increase", "X%", "points of error; the most sensitive layers stay floats until it holds"},

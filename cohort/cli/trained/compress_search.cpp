@@ -11,8 +11,8 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/trained/compress.h"
-#include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/compression_search.h"
@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What was made last, beside where the best goes; it does not outlive the search.
+/// The file of the latest attempt, beside the output; it is removed with this object.
 class Attempt {
  public:
   explicit Attempt(const std::string& out) : path_(concat(out, ".attempt-", process_nonce(), ".safetensors")) {}
@@ -39,12 +39,14 @@ class Attempt {
   std::string path_;
 };
 
-/// One search: models in the order in which they were given, each in every way.
+/// One search: every method for each model, in the given order.
 class Search {
  public:
   explicit Search(const Arguments& arguments)
-      : arguments_(arguments), out_(arguments.option("out", "")), ends_(steady_seconds() + seconds_of(arguments)), attempt_(out_) {
-    if (out_.empty()) fail(ErrorCode::kBadInput, "compress search: --out FILE.safetensors is missing");
+      : arguments_(arguments),
+        out_(out_file(arguments, "compress search")),
+        ends_(steady_seconds() + seconds_of(arguments)),
+        attempt_(out_) {
     check_compressed_name(out_);
     check_compression_report(arguments);
     increase_ = error_increase(arguments);
@@ -57,11 +59,12 @@ class Search {
   int run() {
     for (const std::string& model : arguments_.positional) try_model(model);
     if (std::none_of(tried_.begin(), tried_.end(), [](const TriedCompression& one) { return one.measured.has_value(); }))
-      fail(ErrorCode::kBadInput, "compress search: nothing could be made: ", tried_.front().reason);
+      fail(ErrorCode::kBadInput, "compress search: no method succeeded: ", tried_.front().reason);
     const std::optional<size_t> taken = judge(tried_, limits_);
-    tell(taken);
+    report(taken);
     if (!taken)
-      fail(ErrorCode::kInfeasible, "of ", tried_.size(), " ways none stays within ", limits_text(), "; nothing was written; allow more");
+      fail(ErrorCode::kInfeasible, "of ", tried_.size(), " attempts none stays within ", limits_text(),
+           "; nothing was written; allow more");
     return 0;
   }
 
@@ -99,7 +102,7 @@ class Search {
 
   void try_way(const TrainedFile& file, const DataDescription& trained, const DataSet& data, QuantiseRequest request,
                TriedCompression& one) {
-    // Layers go back to floats until the limit holds, which is the first model's error and what may be added.
+    // Layers return to floats until the limit holds: the error of the first model plus the allowed increase.
     if (increase_ && limits_.max_error && file.val_error())
       request.max_error_increase = std::max(0.0, *limits_.max_error - *file.val_error());
     else request.max_error_increase = increase_;
@@ -116,7 +119,7 @@ class Search {
     }
   }
 
-  /// Once a model. The first one's error is what the limit is about.
+  /// Adds the uncompressed model, once. The limit is relative to the error of the first one.
   void add_original(const std::string& model, const CompressionResult& result) {
     for (const TriedCompression& before : tried_)
       if (before.model == model && before.is_original) return;
@@ -146,7 +149,7 @@ class Search {
                      {"seconds_batch_1", one.measured->seconds_batch_1},
                      {"seconds_batch_64", one.measured->seconds_batch_64}});
       else line["reason"] = one.reason;
-      std::printf("%s\n", line.dump().c_str());
+      print_line(line);
     } else if (one.measured) {
       std::printf("%-24s %-34s %7.2f %% %10s %9s %9s\n", one.model.c_str(), one.way.c_str(), 100 * one.measured->error,
                   human_bytes(one.measured->bytes).c_str(), human_seconds(one.measured->seconds_batch_1).c_str(),
@@ -157,7 +160,7 @@ class Search {
     std::fflush(stdout);
   }
 
-  void tell(const std::optional<size_t>& taken) const {
+  void report(const std::optional<size_t>& taken) const {
     std::vector<std::string> front;
     for (const TriedCompression& one : tried_)
       if (one.is_on_front) front.push_back(concat(one.model, ", ", one.way));
@@ -165,11 +168,11 @@ class Search {
       write_file_atomically(arguments_.option("report", ""),
                             tried_page(tried_, taken, concat(arguments_.positional.front(), ": error against size")));
     if (arguments_.config.json) {
-      std::printf("%s\n", Json{{"event", "compress_front"}, {"models", front}}.dump().c_str());
-      if (taken && best_) std::printf("%s\n", result_line(*best_).dump().c_str());
+      print_line(Json{{"event", "compress_front"}, {"models", front}});
+      if (taken && best_) print_line(result_line(*best_));
       return;
     }
-    std::printf("\nPareto front (nobody has less error in as few bytes):\n");
+    std::printf("\nPareto front (no other has less error in as few bytes):\n");
     for (const std::string& one : front) std::printf("  %s\n", printable(one).c_str());
     if (taken && best_)
       std::printf("\ntaken: %s, %s, within %s; wrote %s\n", tried_[*taken].model.c_str(), tried_[*taken].way.c_str(), limits_text().c_str(),
@@ -190,7 +193,8 @@ class Search {
 
 int run_compress_search(const Arguments& arguments) {
   if (arguments.positional.empty())
-    fail(ErrorCode::kBadInput, "compress search: which models? Give run folders or files, the first one's error is what counts");
+    fail(ErrorCode::kBadInput,
+         "compress search: no models given; give run folders or files, of which the first one's error is the reference");
   return Search(arguments).run();
 }
 

@@ -1,4 +1,4 @@
-#include "cohort/cli/trained/compression_output.h"
+#include "cohort/cli/trained/compress.h"
 
 #include <cmath>
 #include <cstdio>
@@ -10,6 +10,7 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/train/evaluation_text.h"
 
 namespace cohort {
@@ -24,7 +25,7 @@ void check_compression_report(const Arguments& arguments) {
 
 namespace {
 
-constexpr double kMuchError = 0.1;  // Of classes: ten points more.
+constexpr double kMuchError = 0.1;  // Ten points more, of the error of classes.
 
 }  // namespace
 
@@ -35,13 +36,13 @@ void print_compression(const Arguments& arguments, const CompressionResult& resu
     write_file_atomically(arguments.option("report", ""), result_page(result, regression, headline));
   if (!regression && (result.compressed.error - result.original.error > kMuchError || !std::isfinite(result.compressed.loss)))
     log_warning(concat("the error rose by ", static_cast<int64_t>(std::lround(100 * (result.compressed.error - result.original.error))),
-                       " points: most of what the model knew is lost; take less away, or of a training more --steps or a smaller --lr"));
+                       " points: most of what the model had learnt is lost; compress less, or train with more --steps or a smaller --lr"));
   const Guessing guessing = result.trained ? compare_with_guessing(validation, result.compressed.error) : Guessing();
   if (arguments.config.json) {
-    for (const Json& line : layer_lines(result)) std::printf("%s\n", line.dump().c_str());
+    for (const Json& line : layer_lines(result)) print_line(line);
     Json line = result_line(result);
     if (!guessing.sentence.empty()) line["learnt_nothing"] = guessing.sentence;
-    std::printf("%s\n", line.dump().c_str());
+    print_line(line);
     return;
   }
   std::printf("%s\n\n%s\nwrote %s\n", printable(headline).c_str(), result_table(result, regression).c_str(), result.out.c_str());

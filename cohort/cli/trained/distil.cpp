@@ -1,6 +1,6 @@
-// `cohort compress distill TEACHER --student MODEL`: one `cohort train --teacher` with the settings of the teacher's run, in a folder that
-// follows from the command, so that the same command goes on after a kill; then one file, and both models measured.
-#include "cohort/cli/trained/distil.h"
+// `cohort compress distill TEACHER --student MODEL`: runs `cohort train --teacher` with the settings of the teacher's run, in a folder that
+// follows from the command, so that the same command resumes after a kill; then exports the student and evaluates both models.
+#include "cohort/cli/trained/compress.h"
 
 #include <filesystem>
 #include <memory>
@@ -11,7 +11,6 @@
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/retention.h"
 #include "cohort/checkpoint/tools.h"
-#include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/fine_tuning.h"
@@ -25,8 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What of a teacher's run says how and where it was trained, not what: a student begins with the defaults of these.
-const std::set<std::string>& settings_that_the_teacher_keeps() {
+/// Settings of how and where the teacher was trained: a student begins with their defaults.
+const std::set<std::string>& settings_not_from_teacher() {
   static const std::set<std::string> names = {
       "workers",      "layout",          "backend",      "weights",     "shares",      "outer-lr",    "outer-momentum", "remedy",
       "virtual",      "listen",          "device",       "threads",     "timeout",     "grace",       "init-from",      "freeze",
@@ -36,7 +35,7 @@ const std::set<std::string>& settings_that_the_teacher_keeps() {
   return names;
 }
 
-/// A rate is that of its optimizer and model. The student's stands to its default as the teacher's to its own.
+/// Scales the learning rate: the student's relative to the default of its optimizer and model as the teacher's to its own default.
 void fit_to_student(Config& config, const Config& of_teacher, const std::string& student, const std::set<std::string>& given) {
   const double its_rate = default_learning_rate(config.optimizer, student);
   const double of_rate = default_learning_rate(of_teacher.optimizer, of_teacher.model);
@@ -45,10 +44,10 @@ void fit_to_student(Config& config, const Config& of_teacher, const std::string&
     config.weight_decay = default_weight_decay(config.optimizer);
 }
 
-/// The student's training: the teacher's settings, and over them what was given.
+/// The configuration of the student's training: the teacher's settings overridden by the options.
 Config config_of_student(const Arguments& arguments, const TrainedFile& teacher, const std::string& student, const std::string& run) {
   Config config = teacher.config();
-  for (const std::string& name : settings_that_the_teacher_keeps()) find_setting(name)->copy(config, Config());
+  for (const std::string& name : settings_not_from_teacher()) find_setting(name)->copy(config, Config());
   if (!teacher.is_exported()) find_setting("plugin")->copy(config, teacher.config());
   const Config of_teacher = config;
   for (const std::string& name : arguments.given) find_setting(name)->copy(config, arguments.config);
@@ -78,10 +77,10 @@ int train_student(const Arguments& arguments, const Config& student) {
 
 std::vector<std::string> distil_settings() { return settings_without({"model", "init-from", "freeze", "teacher", "resume", "study"}); }
 
-std::set<std::string> settings_of_the_teacher() {
+std::set<std::string> settings_from_teacher() {
   std::set<std::string> names;
   for (const std::string& name : distil_settings())
-    if (!settings_that_the_teacher_keeps().contains(name) && !find_setting(name)->is_flag) names.insert(name);
+    if (!settings_not_from_teacher().contains(name) && !find_setting(name)->is_flag) names.insert(name);
   return names;
 }
 
@@ -95,9 +94,9 @@ VerbAction distil_action() {
 
 int run_distil(const Arguments& arguments) {
   const TrainedFile teacher = open_trained(arguments, "compress distill");
-  const std::string out = arguments.option("out", ""), student = arguments.option("student", "");
+  const std::string student = arguments.option("student", "");
   if (student.empty()) fail(ErrorCode::kBadInput, "compress distill: --student MODEL is missing; `cohort doctor` lists the names");
-  if (out.empty()) fail(ErrorCode::kBadInput, "compress distill: --out FILE.safetensors is missing");
+  const std::string out = out_file(arguments, "compress distill");
   find_model(student.substr(0, student.find(':')));
   check_compressed_name(out);
   check_is_another(teacher, out);

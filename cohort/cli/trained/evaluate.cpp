@@ -3,6 +3,7 @@
 
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/data/source/source.h"
@@ -12,23 +13,19 @@
 namespace cohort {
 namespace {
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
 void print_json(const Evaluation& found, const std::vector<ClassResult>& classes, const Json& last) {
   if (!classes.empty()) {
     Json names = Json::array();
     for (const ClassResult& each : classes) names.push_back(printable(each.name));
-    std::printf("%s\n", Json{{"event", "confusion"}, {"classes", names}, {"counts", found.confusion}}.dump().c_str());
+    print_line(Json{{"event", "confusion"}, {"classes", names}, {"counts", found.confusion}});
     for (const ClassResult& each : classes)
-      std::printf("%s\n", Json{{"event", "class"},
-                               {"class", printable(each.name)},
-                               {"samples", each.samples},
-                               {"right", each.right},
-                               {"taken_for", each.taken_for}}
-                              .dump()
-                              .c_str());
+      print_line(Json{{"event", "class"},
+                      {"class", printable(each.name)},
+                      {"samples", each.samples},
+                      {"right", each.right},
+                      {"taken_for", each.taken_for}});
   }
-  std::printf("%s\n", last.dump().c_str());
+  print_line(last);
 }
 
 int run_evaluate(const Arguments& arguments) {
@@ -41,11 +38,17 @@ int run_evaluate(const Arguments& arguments) {
   const auto [found, has_own_loss] = evaluate_trained(file, trained, *part, arguments.config.threads, arguments.config.metrics);
   const std::vector<ClassResult> classes = class_results(found, trained.class_names);
   if (arguments.config.json) {
-    Json last{{"event", "evaluate"},          {"split", split},      {"samples", part->num_samples()}, {"loss", number(found.loss)},
-              {"error", number(found.error)}, {"step", file.step()}, {"model", file.config().model},   {"data", data.name},
+    Json last{{"event", "evaluate"},
+              {"split", split},
+              {"samples", part->num_samples()},
+              {"loss", finite_json(found.loss)},
+              {"error", finite_json(found.error)},
+              {"step", file.step()},
+              {"model", file.config().model},
+              {"data", data.name},
               {"path", file.path()}};
-    if (trained.labels) last["precision"] = number(found.precision);
-    for (const auto& [name, value] : found.metrics) last["metrics"][name] = number(value);
+    if (trained.labels) last["precision"] = finite_json(found.precision);
+    for (const auto& [name, value] : found.metrics) last["metrics"][name] = finite_json(value);
     print_json(found, classes, last);
     return 0;
   }
@@ -78,7 +81,7 @@ Verb evaluate_verb() {
                        "cohort evaluate model.safetensors --data fashion-mnist --split train"},
           .positional_help = "run folder (or one of its checkpoints), or a FILE.safetensors that checkpoint export or compress wrote",
           .settings = {"data", "val-samples", "metrics", "skip-bad", "plugin", "threads", "json"},
-          .of_the_run = {"data", "val-samples"},
+          .defaults_from_run = {"data", "val-samples"},
           .most_words = 1,
           .options = {{"split", "PART", "val (the default), train, test, or all: training and validation samples"}, checkpoint_option()},
           .run = run_evaluate};

@@ -1,6 +1,6 @@
-// A training of its own: this program starts itself again as `train`, so that layouts, ranks, Ctrl-C and messages are those of any
-// training. A call that was ended goes on where the training's last checkpoint is.
-#include "cohort/cli/trained/fine_tuning.h"
+// Fine-tuning: this program starts itself again as `train`, so that layouts, ranks, Ctrl-C and messages work as in any training. A command
+// that was interrupted resumes from the training's last checkpoint.
+#include "cohort/cli/trained/compress.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -23,7 +23,7 @@
 namespace cohort {
 namespace {
 
-/// In the child; does not return. What the training prints on stdout goes to stderr: this verb's stdout is its own.
+/// Replaces the child process by the training, whose standard output goes to stderr: stdout belongs to this verb.
 [[noreturn]] void become_training(const std::vector<std::string>& words) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   end_at_stop_signals();
@@ -37,19 +37,19 @@ namespace {
 
 volatile sig_atomic_t training_pid = 0, stop_signal = 0;
 
-/// What somebody sends to this process alone is for the training; what a terminal sends it gets by itself.
-void pass_on(int signal, siginfo_t* info, void*) {
+/// Forwards a signal that was sent to this process only; the training receives those of a terminal itself.
+void forward_signal(int signal, siginfo_t* info, void*) {
   stop_signal = signal;
   if (info->si_code == SI_USER && training_pid > 0) ::kill(static_cast<pid_t>(training_pid), signal);
 }
 
-/// Stop signals end the training, which saves a checkpoint, and this process after it.
+/// While it lives, stop signals end the training, which saves a checkpoint, and this process after it.
 class SignalsForTraining {
  public:
   explicit SignalsForTraining(pid_t child) {
     training_pid = child;
     struct sigaction action{};
-    action.sa_sigaction = pass_on;
+    action.sa_sigaction = forward_signal;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
     for (const int signal : stop_signals()) ::sigaction(signal, &action, &before_.emplace_back(signal, Action{}).second);
   }
@@ -65,7 +65,7 @@ class SignalsForTraining {
   std::vector<std::pair<int, Action>> before_;
 };
 
-/// Exit code of the training, which has said what was wrong.
+/// Returns the exit code of the training, which has reported its error.
 int run_training(const std::vector<std::string>& words, const std::string& verb) {
   std::fflush(nullptr);
   const pid_t child = ::fork();
@@ -76,7 +76,7 @@ int run_training(const std::vector<std::string>& words, const std::string& verb)
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFEXITED(status)) return WEXITSTATUS(status);
-  if (WTERMSIG(status) == stop_signal) return static_cast<int>(ErrorCode::kInterrupted);  // Before it caught that.
+  if (WTERMSIG(status) == stop_signal) return static_cast<int>(ErrorCode::kInterrupted);  // It had not installed its handler yet.
   fail(ErrorCode::kFailed, verb, ": the training was killed by signal ", WTERMSIG(status),
        "; the same command goes on from its last checkpoint");
 }
@@ -108,9 +108,8 @@ FineTuningRequest fine_tuning_request(const Arguments& arguments, const std::str
   return request;
 }
 
-void say_what_is_left_out(const TrainedFile& file) {
-  if (!file.config().teacher.empty())
-    log_info(concat(file.given(), " learnt from a teacher, and this training does not: it has the plain loss"));
+void log_what_is_left_out(const TrainedFile& file) {
+  if (!file.config().teacher.empty()) log_info(concat(file.given(), " was distilled from a teacher, and this training has the plain loss"));
 }
 
 int run_fine_tuning(const Config& config, FineTuningState state, const std::string& verb) {

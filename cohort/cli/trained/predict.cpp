@@ -15,7 +15,7 @@
 namespace cohort {
 namespace {
 
-/// A field as RFC 4180 has it.
+/// A CSV field, quoted by RFC 4180.
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos && !text.starts_with(' ') && !text.ends_with(' ')) return text;
   std::string out = "\"";
@@ -30,7 +30,7 @@ std::string target_name(const DataDescription& description, size_t target) {
   return name.empty() ? concat("value", target) : name;
 }
 
-/// Those that are likelier than not.
+/// The labels with a probability above one half.
 std::vector<std::string> labels_of(const DataDescription& description, const Prediction& prediction) {
   std::vector<std::string> names;
   for (size_t label = 0; label < prediction.values.size(); ++label)
@@ -89,15 +89,14 @@ void check_finite(const std::string& input, const Prediction& prediction) {
   const bool is_finite = prediction.classes.empty()
                              ? std::all_of(prediction.values.begin(), prediction.values.end(), [](double v) { return std::isfinite(v); })
                              : std::isfinite(prediction.classes.front().probability);
-  if (!is_finite) fail(ErrorCode::kBadInput, input, ": the model's answer is not finite: numbers of this input are too large for it");
+  if (!is_finite) fail(ErrorCode::kBadInput, input, ": the prediction is not finite: numbers of this input are too large for the model");
 }
 
-/// All answers or none: they are printed once the last input has been read.
+/// Prints all predictions or none: only after the last input has been read.
 int run_predict(const Arguments& arguments) {
   const TrainedFile file = open_trained(arguments, "predict");
   if (arguments.positional.size() < 2)
-    fail(ErrorCode::kBadInput, "predict: what is to be predicted? Give one INPUT or more behind ", file.given(),
-         "; see `cohort predict -h`");
+    fail(ErrorCode::kBadInput, "predict: no inputs given; give one INPUT or more after ", file.given(), "; see `cohort predict -h`");
   const DataDescription description = description_of(file);
   const InputSource next_input = open_inputs(description, {arguments.positional.begin() + 1, arguments.positional.end()}, std::cin);
   Predictor predictor(file, description, arguments.config.threads);

@@ -1,5 +1,5 @@
-// Pruning is a training of its own (fine_tuning.h), and then a measurement of what it left.
-#include "cohort/cli/trained/prune.h"
+// Pruning: a training (fine_tuning.cpp), then an evaluation of the pruned model.
+#include "cohort/cli/trained/compress.h"
 
 #include <filesystem>
 #include <memory>
@@ -8,8 +8,6 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/trained/compression_output.h"
-#include "cohort/cli/trained/fine_tuning.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/prune.h"
@@ -32,8 +30,8 @@ PruneRequest prune_request(const Arguments& arguments) {
   return request;
 }
 
-/// A file of that name is one that a killed start left, or somebody's.
-void check_is_ours(const std::string& initial, const std::string& model) {
+/// Refuses to overwrite a file that an earlier start of this command did not write.
+void check_initial_file(const std::string& initial, const std::string& model) {
   std::error_code ignored;
   if (!std::filesystem::exists(std::filesystem::symlink_status(initial, ignored))) return;
   std::string there;
@@ -51,8 +49,7 @@ void check_is_ours(const std::string& initial, const std::string& model) {
 int run_prune(const Arguments& arguments) {
   const PruneRequest request = prune_request(arguments);
   const TrainedFile file = open_trained(arguments, "compress prune");
-  const std::string out = arguments.option("out", "");
-  if (out.empty()) fail(ErrorCode::kBadInput, "compress prune: --out FILE.safetensors is missing");
+  const std::string out = out_file(arguments, "compress prune");
   check_compressed_name(out);
   check_is_another(file, out);
   check_compression_report(arguments);
@@ -62,7 +59,7 @@ int run_prune(const Arguments& arguments) {
   check_same_kind(trained, data);
   std::string source = std::filesystem::canonical(file.path()).string();
   std::string model = file.config().model;
-  std::string initial;  // Of channels: the smaller model, from which the training begins.
+  std::string initial;  // The file of the smaller model from which training begins, if channels are pruned.
   const std::string folder = fine_tuning_folder(file, request.tuning);
   if (request.is_channel()) {
     initial = folder + ".initial.safetensors";
@@ -72,17 +69,17 @@ int run_prune(const Arguments& arguments) {
     check_has_matrices(file, shape_of(trained), request.how());
   }
   FineTuningRequest tuning = request.tuning;
-  tuning.quantize_aware = file.config().quantize_aware;  // What was rounded goes on so.
+  tuning.quantize_aware = file.config().quantize_aware;  // Weights that were trained rounded stay so.
   const Config config = fine_tuning_config(file, tuning, model, source);
   const FineTuningState state = find_fine_tuning(config);
   if (state == FineTuningState::kNew && request.is_channel()) {
-    check_is_ours(initial, model);
+    check_initial_file(initial, model);
     write_smaller_model(file, trained, *as_trained(trained, part_of(data, "val")), model, initial);
   }
-  say_what_is_left_out(file);
+  log_what_is_left_out(file);
   if (const int code = run_fine_tuning(config, state, "compress prune"); code != 0) {
     std::error_code ignored;
-    if (!holds_run(config.run)) std::filesystem::remove(initial, ignored);  // It was refused: nothing is written.
+    if (!holds_run(config.run)) std::filesystem::remove(initial, ignored);  // The training was refused, and wrote nothing.
     return code;
   }
   const TrainedFile pruned = TrainedFile::open(config.run);

@@ -1,5 +1,5 @@
-// Quantisation of a run as it is, or, of scheme qat, of what a training with rounded weights makes of it (fine_tuning.h).
-#include "cohort/cli/trained/quantize.h"
+// Quantisation of a trained model, with --scheme qat after a training with rounded weights (fine_tuning.cpp).
+#include "cohort/cli/trained/compress.h"
 
 #include <filesystem>
 #include <memory>
@@ -10,9 +10,6 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/trained/compress.h"
-#include "cohort/cli/trained/compression_output.h"
-#include "cohort/cli/trained/fine_tuning.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/quantise.h"
@@ -22,7 +19,7 @@
 namespace cohort {
 namespace {
 
-/// What "qat" quantises the trained weights by.
+/// The scheme that "qat" applies after its training.
 std::string scheme_after_training(int bits) { return bits == 4 ? "weight-only" : "static"; }
 
 QuantiseRequest quantise_request(const Arguments& arguments, bool trains) {
@@ -45,23 +42,23 @@ QuantiseRequest quantise_request(const Arguments& arguments, bool trains) {
   return request;
 }
 
-/// The training with rounded weights. Returns its exit code; `run` is its folder.
+/// Trains with rounded weights. Returns the exit code; `run` receives the folder.
 int train_rounded(const Arguments& arguments, const TrainedFile& file, const QuantiseRequest& request, std::string& run) {
   const std::string verb = "compress quantize --scheme qat";
   FineTuningRequest tuning = fine_tuning_request(arguments, verb);
   if (const CompressedForm* const form = file.compressed(); form && !form->tensors.empty())
     fail(ErrorCode::kBadInput, verb, " begins with a training, and ", file.given(), " lacks its zeros (", quote_text(form->method),
          "): give the run of that pruning, whose zeros stay");
-  say_what_is_left_out(file);
+  log_what_is_left_out(file);
   tuning.quantize_aware = request.bits == 8 ? "8" : concat("4:", request.group);
-  tuning.prune = file.config().prune;  // What is zero stays zero.
+  tuning.prune = file.config().prune;  // Pruned weights stay zero.
   tuning.how = concat("qat-", request.bits);
   const Config config = fine_tuning_config(file, tuning, file.config().model, std::filesystem::canonical(file.path()).string());
   run = config.run;
   return run_fine_tuning(config, find_fine_tuning(config), verb);
 }
 
-/// A run that was trained for other codes than it gets.
+/// Warns of a run that was trained for another quantisation than it gets.
 void warn_of_other_codes(const TrainedFile& file, const QuantiseRequest& request) {
   const std::optional<QuantiseAware> trained = parse_quantise_aware(file.config().quantize_aware);
   if (!trained || (trained->bits == request.bits && (trained->bits == 8 || trained->group == request.group))) return;
@@ -76,8 +73,7 @@ int run_quantize(const Arguments& arguments) {
   const bool trains = arguments.option("scheme", "static") == "qat";
   const QuantiseRequest request = quantise_request(arguments, trains);
   const TrainedFile file = open_trained(arguments, "compress quantize");
-  const std::string out = arguments.option("out", "");
-  if (out.empty()) fail(ErrorCode::kBadInput, "compress quantize: --out FILE.safetensors is missing");
+  const std::string out = out_file(arguments, "compress quantize");
   check_quantise_request(file, request, out);
   check_is_another(file, out);
   check_compression_report(arguments);

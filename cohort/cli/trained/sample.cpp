@@ -5,6 +5,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/output.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/infer/trained_file.h"
@@ -12,21 +13,12 @@
 namespace cohort {
 namespace {
 
-double number_option(const Arguments& arguments, const std::string& name, double fallback, double least, double most) {
-  const std::string text = arguments.option(name, "");
-  if (text.empty()) return fallback;
-  const auto value = parse_number(text);
-  if (!value || !(*value >= least && *value <= most))
-    fail(ErrorCode::kBadInput, "--", name, " ", text, ": expected a number from ", least, " to ", most);
-  return *value;
-}
-
 int run_sample(const Arguments& arguments) {
   const TrainedFile file = open_trained(arguments, "sample");
   const DataDescription trained = description_of(file);
   SampleRequest request{.prompt = arguments.config.prompt,
                         .num_bytes = arguments.integer_option("bytes", 400, 1, 10'000'000),
-                        .temperature = number_option(arguments, "temperature", 0.8, 0, 1000),
+                        .temperature = arguments.number_option("temperature", 0.8, 0, 1000),
                         .top_k = arguments.integer_option("top-k", 0, 0, trained.num_outputs),
                         .seed = arguments.config.seed,
                         .threads = arguments.config.threads};
@@ -35,7 +27,7 @@ int run_sample(const Arguments& arguments) {
       if (arguments.options.contains(name) || arguments.was_given(name))
         fail(ErrorCode::kBadInput, "--", name,
              " would do nothing here: with --temperature 0 the likeliest byte or piece is taken; leave it out");
-  // Bytes as they are, when they are drawn: whoever asks for a file's worth of them gets just these, and who leaves ends it.
+  // Bytes are written as soon as they are drawn, so that a reader sees them at once and ends the command when it leaves.
   bool has_begun = false;
   if (!arguments.config.json)
     request.written = [&](char byte) {
@@ -47,7 +39,7 @@ int run_sample(const Arguments& arguments) {
   const std::string text = sample_trained(file, trained, request);
   if (arguments.config.json) {
     const Json line{{"event", "sample"}, {"step", file.step()}, {"prompt", request.prompt}, {"text", text}};
-    std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    print_line(line);
     return 0;
   }
   std::fputc('\n', stdout);
