@@ -1,4 +1,4 @@
-// The noisy quadratic: its text, how its weights move, trials of it.
+// The noisy quadratic model: parsing of its specification, the exact and the sampled evolution of its weights, and trials on it.
 #include "cohort/study/noise/noisy_quadratic.h"
 
 #include <algorithm>
@@ -61,21 +61,21 @@ NoisyQuadratic parse_noisy_quadratic(const std::string& data) {
   return model;
 }
 
-// How the weights of a noisy quadratic move.
+// The evolution of the weights.
 //
 // In each dimension (curvature h, gradient (h + decay) x + e, Var e = noise h / B) a step is linear in the state s = (x, v, y) of weight,
 // velocity and moving average:
 //   v' = m v + g,   x' = x - lr v' (heavy ball)  or  x - lr (g + m v') (nesterov),   y' = a y + (1 - a) x'
 // so s' = A s + b e, and the second moments M = E[s s'] obey  M' = A M A^T + N,  N = b b^T Var e: exact, whatever the noise's shape.
-// Parts that a model does not have are left out: 1, 2 or 3 numbers a dimension.
+// A model without momentum or averaging has no v or y: 1, 2 or 3 numbers per dimension.
 //
-// n steps at one learning rate at once: the maps of 2^k steps follow by doubling,
+// n steps at one learning rate are made at once: the maps of 2^k steps follow by doubling,
 //   A_2k = A_k A_k,   N_2k = A_k N_k A_k^T + N_k,
-// and those of the bits of n are applied one after the other: O(log n) small products a dimension, no eigenvalues, no division, so double
-// roots (critical damping) need no care. Dimensions go eight at a time through the same instructions.
+// and those of the bits of n are applied one after the other: O(log n) small products per dimension, no eigenvalues, no division, so
+// double roots (critical damping) need no special case. Eight dimensions are computed at a time, for vector instructions.
 //
 // Source: Zhang et al., 2019, "Which Algorithmic Choices Matter at Which Batch Sizes?", 1907.04164, section 3 and appendix (recursions of
-// means and variances one step at a time). Doubling is ours; the start is random with mean 0, so means stay 0.
+// means and variances one step at a time). Doubling is ours; the start is random with mean 0, so means stay 0 and are not stored.
 namespace {
 
 constexpr int kLanes = 8;
@@ -97,7 +97,7 @@ void multiply(const Matrix<D>& a, const Matrix<D>& b, bool transpose_b, Matrix<D
     }
 }
 
-/// The map of some number of steps: moments M become A M A^T + N.
+/// The map of a number of steps: moments M become A M A^T + N.
 template <int D>
 struct Map {
   Matrix<D> a{}, n{};
@@ -148,56 +148,31 @@ class ExactState : public QuadraticState {
       learning_rate_ = learning_rate;
     }
     for (size_t level = 0; (steps >> level) > 0; ++level)
-      if ((steps >> level) & 1) apply(level, moments_);
+      if ((steps >> level) & 1) apply(level);
   }
 
-  double loss() const override { return loss_of(moments_); }
-
-  std::optional<int64_t> advance_to(double goal, double learning_rate, int max_doublings) override {
-    if (loss() < goal) return 0;
-    maps_.clear();
-    learning_rate_ = learning_rate;
-    int64_t steps = 0;
-    std::vector<Matrix<D>> there;
-    int level = 0;
-    for (;; ++level) {  // Up, while 2^level steps are too few.
-      there = moments_;
-      apply(static_cast<size_t>(level), there);
-      if (loss_of(there) < goal) break;
-      if (level == max_doublings || !std::isfinite(loss_of(there))) return std::nullopt;
-    }
-    while (--level >= 0) {
-      there = moments_;
-      apply(static_cast<size_t>(level), there);
-      if (loss_of(there) < goal) continue;
-      moments_ = there;
-      steps += int64_t{1} << level;
-    }
-    return steps;
+  double loss() const override {
+    double sum = 0;
+    for (size_t block = 0; block < moments_.size(); ++block)
+      for (size_t lane = 0; lane < kLanes; ++lane)
+        if (curvatures_.of_block[block][lane] > 0) sum += curvatures_.of_block[block][lane] * moments_[block][measured()][measured()][lane];
+    return sum / 2;
   }
 
  private:
   static constexpr size_t kVelocity = 1;
   bool has_velocity() const { return rule_.momentum > 0; }
-  /// Index of what the loss is of.
+  /// Index of the state component that the loss is computed from.
   size_t measured() const { return model_.averaging > 0 ? D - 1 : 0; }
 
-  double loss_of(const std::vector<Matrix<D>>& moments) const {
-    double sum = 0;
-    for (size_t block = 0; block < moments.size(); ++block)
-      for (size_t lane = 0; lane < kLanes; ++lane)
-        if (curvatures_.of_block[block][lane] > 0) sum += curvatures_.of_block[block][lane] * moments[block][measured()][measured()][lane];
-    return sum / 2;
-  }
-
-  /// 2^level steps.
-  void apply(size_t level, std::vector<Matrix<D>>& moments) {
+  /// Makes 2^level steps.
+  void apply(size_t level) {
     while (maps_.size() <= level) {
       std::vector<Map<D>> next(moments_.size());
       for (size_t block = 0; block < next.size(); ++block) next[block] = maps_.empty() ? one_step(block) : maps_.back()[block].doubled();
       maps_.push_back(std::move(next));
     }
-    for (size_t block = 0; block < moments.size(); ++block) maps_[level][block].apply(moments[block]);
+    for (size_t block = 0; block < moments_.size(); ++block) maps_[level][block].apply(moments_[block]);
   }
 
   Map<D> one_step(size_t block) const {
@@ -241,7 +216,7 @@ class ExactState : public QuadraticState {
   double learning_rate_ = std::numeric_limits<double>::quiet_NaN();
 };
 
-/// One path. Every draw is a function of (seed, step, dimension).
+/// One sampled path. Every draw is a pure function of (seed, step, dimension).
 class SampledState : public QuadraticState {
  public:
   SampledState(const NoisyQuadratic& model, const QuadraticRule& rule, uint64_t seed)
@@ -263,12 +238,8 @@ class SampledState : public QuadraticState {
     return sum / 2;
   }
 
-  std::optional<int64_t> advance_to(double, double, int) override {
-    fail(ErrorCode::kBadInput, "noisy-quadratic: steps to a loss are known in advance for its expectation only (sampled=0)");
-  }
-
  private:
-  /// Box and Muller, two at a time.
+  /// Normal numbers by Box and Muller, two at a time.
   void draw(int64_t step) {
     normal_.resize(x_.size() + 1);
     for (size_t i = 0; i < x_.size(); i += 2) {
@@ -316,10 +287,8 @@ std::unique_ptr<QuadraticState> make_quadratic_state(const NoisyQuadratic& model
   return std::make_unique<ExactState<3>>(model, rule);
 }
 
-// Trials of the noisy quadratic model: the exact test bed of a study. A trial of any length costs little: between two evaluations the
-// moments move in one go, unless the learning rate changes or the noise is drawn.
-//
-// There are no snapshots: a trial that is gone on with starts over and gives every measurement again, which is what resuming means.
+// Trials of the noisy quadratic model. A trial of any length is cheap: between two evaluations the moments advance at once, unless the
+// learning rate changes or the noise is sampled. There are no snapshots: a resumed trial starts over and reports every measurement again.
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -335,13 +304,12 @@ struct RateSchedule {
     const double done = std::min(1.0, static_cast<double>(step - warmup_steps) / static_cast<double>(decay_steps));
     return rate * (1 - (1 - end_factor) * done);
   }
-  /// From here on it is constant.
+  /// The step from which the rate is constant.
   int64_t constant_from() const { return warmup_steps + std::max<int64_t>(0, decay_steps); }
 };
 
 double value_or(const Parameters& parameters, const std::string& name, double otherwise) {
-  const auto at = parameters.find(name);
-  return at == parameters.end() ? otherwise : at->second;
+  return find_parameter(parameters, name).value_or(otherwise);
 }
 
 RateSchedule schedule_of(const TrialOrder& order) {
@@ -367,7 +335,7 @@ void check_parameters(const Parameters& parameters) {
 class QuadraticRunner : public TrialRunner {
  public:
   explicit QuadraticRunner(const StudySpec& spec) : spec_(spec), model_(parse_noisy_quadratic(spec.data)) {
-    quadratic_rule(spec.optimizer, 0.9, 1, spec.weight_decay);  // Refused now, not at the first trial.
+    quadratic_rule(spec.optimizer, 0.9, 1, spec.weight_decay);  // Reports errors now, not at the first trial.
   }
 
   TrialOutcome run(const TrialOrder& order, const TrialWatch& watch) override {
@@ -387,7 +355,7 @@ class QuadraticRunner : public TrialRunner {
       Measurement measurement;
       measurement.step = step;
       measurement.values[kValLoss] = loss;
-      if (spec_.evaluate_train) measurement.values[kTrainLoss] = loss;  // There is one loss: nothing is held out.
+      if (spec_.evaluate_train) measurement.values[kTrainLoss] = loss;  // There is only one loss: no data is held out.
       if (watch.measured && watch.measured(measurement) <= step && step < order.train_steps) {
         outcome.status = TrialStatus::kCensored;
         break;
@@ -397,7 +365,7 @@ class QuadraticRunner : public TrialRunner {
     return outcome;
   }
 
-  /// A step costs nothing where several are made at once: then all of it is the evaluation's.
+  /// Where several steps are made at once, all of the time is counted as the evaluation's.
   Cost measure(int64_t batch_size) override {
     TrialOrder order{.batch_size = batch_size, .train_steps = 1000, .parameters = {{"learning_rate", 0.01}}};
     const auto state = make_quadratic_state(model_, rule_of(order), 1);

@@ -1,4 +1,4 @@
-// Which trial of a batch size is next: when one stops to matter, the exact queue, successive halving.
+// The order, bounds and classification of the trials of a batch size: the censoring rule, the exact queue, successive halving.
 #include "cohort/study/search/batch_queue.h"
 
 #include <algorithm>
@@ -8,8 +8,6 @@
 
 namespace cohort::study {
 namespace {
-
-bool stricter(const GoalSpec& a, const GoalSpec& b) { return higher_is_better(a.metric) ? a.value > b.value : a.value < b.value; }
 
 int64_t times(double margin, int64_t steps) {
   if (steps == kNever) return kNever;
@@ -23,7 +21,7 @@ CensorRule::CensorRule(const StudySpec& spec) : margin_(spec.censor_margin), ena
   for (const GoalSpec& goal : spec.goals) {
     const auto same = std::find_if(goals_.begin(), goals_.end(), [&](const GoalSpec& other) { return other.metric == goal.metric; });
     if (same == goals_.end()) goals_.push_back(goal);
-    else if (stricter(goal, *same)) *same = goal;
+    else if (is_better(goal.value, same->value, goal.metric)) *same = goal;
   }
 }
 
@@ -58,6 +56,17 @@ std::unique_ptr<BatchQueue> make_batch_queue(const StudySpec& spec, const BatchS
   return std::make_unique<TrialQueue>(spec, batch);
 }
 
+// The exact queue: incumbent censoring that gives the same trials, bit for bit, in whatever order they end.
+//
+// Steps to result are a minimum over trials, so a trial that has run longer than the best one cannot change it. The best trial so far would
+// depend on timing; the queue uses the best of those with LOWER ids:
+//   c_i = margin x the fewest steps to the goal among trials below i that count,
+// and trial i is kept up to its first evaluation at or after c_i. While lower ids still run, c_i is bounded from above by those that have
+// ended, so a trial may overrun but never falls short. When all lower ids are decided it is cut at c_i and classified:
+//   evaluated at or after c_i: what came later is dropped (a divergence too); CENSORED, or COMPLETE where its own goal ended it;
+//   diverged before: INFEASIBLE, which draws one more point; otherwise COMPLETE.
+// Trials are decided in the order of their ids, the batch size is done with the num_trials-th that counts, and later ones are dropped.
+// Difference: Shallue et al. (2019) run every trial to its budget. A trial that would have diverged after c_i counts here and not there.
 namespace {
 
 bool counts(TrialStatus status) { return status == TrialStatus::kComplete || status == TrialStatus::kCensored; }
@@ -96,7 +105,7 @@ void TrialQueue::restore(const TrialSummary& stored) {
   count({stored.id, stored.status, stored.steps, stored.evaluated.size()}, stored.reached);
 }
 
-/// Whether trial `id` can be among those that are stored: fewer than num_trials below it count or still may.
+/// Whether trial `id` may be stored: fewer than num_trials with lower ids count or may still count.
 bool TrialQueue::needed(int64_t id) const {
   if (done() || id >= max_draws_) return false;
   int64_t below = num_kept_ + static_cast<int64_t>(std::distance(running_.begin(), running_.lower_bound(id))) +
@@ -112,7 +121,7 @@ std::optional<int64_t> TrialQueue::next() {
     running_.insert(id);
     return id;
   }
-  // Trials that had ended before a restart were drawn out of turn.
+  // Trials that had ended before a restart are skipped.
   while (ended_.contains(first_undrawn_)) ++first_undrawn_;
   if (!needed(first_undrawn_)) return std::nullopt;
   running_.insert(first_undrawn_);
@@ -120,7 +129,7 @@ std::optional<int64_t> TrialQueue::next() {
 }
 
 TrialBound TrialQueue::bound(int64_t id) const {
-  // A lower trial that is infeasible so far may yet be cut before it diverged and count: then the bound falls later.
+  // A lower trial that is infeasible so far may still be cut before it diverged, and count: then the bound decreases later.
   TrialBound bound{train_steps_, best_};
   if (done()) bound.stop_at = 0;
   for (const auto& [other, summary] : ended_)
@@ -169,6 +178,15 @@ std::vector<FinalTrial> TrialQueue::take_final() {
   return finals;
 }
 
+// Successive halving, BIASED: it judges trials by their early curves, so that slow starters (low learning rates, high momentum, late
+// decay), which are often the best at the end, are cut first: short-horizon bias (Wu et al., 2018, 1803.02021). Its results carry a
+// warning.
+//
+// Rungs are at budget / 9, budget / 3 and the budget. The first num_trials that do not diverge before the first rung are compared there by
+// the first goal's metric; the best third (rounded up, ties to the lower id) continues, the others are CENSORED where they are; likewise at
+// the second rung. A trial that reaches its goal stops as in TrialQueue, and is not compared. One that diverges after the first rung is
+// INFEASIBLE and is not replaced. All trials of the batch size are decided at once, at its end.
+// Source: Jamieson and Talwalkar, 2016, 1502.07943, one bracket.
 HalvingQueue::HalvingQueue(const StudySpec& spec, const BatchSpec& batch)
     : rule_(spec),
       metric_(spec.goals.empty() ? kValLoss : spec.goals.front().metric),
@@ -188,12 +206,12 @@ void HalvingQueue::restore(const TrialSummary& stored) {
   taken_ = plan().done && static_cast<int64_t>(plan().members.size()) <= num_taken_;
 }
 
-/// It was evaluated at the rung or beyond it.
+/// Whether the trial was evaluated at the rung or beyond it.
 bool HalvingQueue::at_rung(const TrialSummary& summary, int rung) const {
   return !summary.evaluated.empty() && summary.evaluated.back() >= rungs_[static_cast<size_t>(rung)];
 }
 
-/// As in the exact queue; the runner calls it censored, because it was asked to stop.
+/// Whether its goal ended the trial; the runner reports such a trial as censored, because it was asked to stop.
 bool HalvingQueue::ended_by_goal(const TrialSummary& summary) const {
   return summary.status != TrialStatus::kInfeasible && summary.steps >= rule_.wanted(rule_.none_reached(), summary.reached);
 }

@@ -42,17 +42,16 @@ TrialStatus parse_trial_status(const std::string& name) {
     if (upper == name_of(status)) return status;
     names.emplace_back(name_of(status));
   }
-  fail(ErrorCode::kBadInput, "'", printable(name), "' is no status of a trial; there are: ", join(names, " "));
+  fail(ErrorCode::kBadInput, "'", printable(name), "' is not a trial status; expected one of: ", join(names, " "));
 }
 
 const char* name_of(Metric metric) { return kMetricNames.at(metric); }
 
 bool higher_is_better(Metric metric) { return metric == kTrainPrecision || metric == kValPrecision || metric == kTestPrecision; }
 
-bool GoalSpec::reached(const Measurement& measurement) const {
-  const double measured = measurement.values.at(metric);
-  return higher_is_better(metric) ? measured > value : measured < value;
-}
+bool is_better(double value, double other, Metric metric) { return higher_is_better(metric) ? value > other : value < other; }
+
+bool GoalSpec::reached(const Measurement& measurement) const { return is_better(measurement.values.at(metric), value, metric); }
 
 std::string GoalSpec::text() const {
   std::array<char, 32> digits{};  // The longest shortest form of a double has 24 characters.
