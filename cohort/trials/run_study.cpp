@@ -1,10 +1,19 @@
-// The runner of a study's trials: of its model, or of the noisy quadratic.
+// A study on the ranks of a job, and the forecast of one.
+//
+// Run. Rank 0 has a coordinator (study_coordinator.h) on a thread of its own, and every rank, rank 0 too, a worker (study_worker.h).
+//   1. The ranks agree on the coordinator's endpoint: inherited by forked ranks, else by the job's store.
+//   2. Each worker connects and trains the trials that it is sent, until the coordinator ends the study.
+//   3. Rank 0 joins the coordinator; its result or error is that of the study.
+// Cost: messages of a few hundred bytes per trial plus its measurements (world/messages/), whatever the model.
+//
+// Forecast (--dry-run). Steps are an upper bound: every trial that is left, with its whole budget; points that diverge come on top but end
+// early. Hours are worker-hours divided by the workers, as trials are independent. Batches of several workers are counted as if they
+// divided evenly.
 #include "cohort/trials/run_study.h"
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -31,15 +40,12 @@
 
 namespace cohort {
 
-// The threads and connections of a study: on rank 0 a coordinator on a thread of its own beside the rank's worker, on the others a worker.
-// Between them messages (world/messages/): a few hundred bytes a trial and the trial's measurements, whatever the model.
-
 namespace {
 
 constexpr const char* kEndpointKey = "study/endpoint";
 
 struct Meeting : ServerMeeting {
-  c10::intrusive_ptr<c10d::Store> store;  ///< Rank 0's, until all have read it. A group made later meets over one of its own.
+  c10::intrusive_ptr<c10d::Store> store;  ///< Kept on rank 0 until all ranks have read the endpoint.
 };
 
 Meeting meeting_of(MessageListener listener) { return {meet_here(std::move(listener)), {}}; }
@@ -51,14 +57,14 @@ Meeting meet_over_store(const World& world, double timeout_seconds) {
   return meeting;
 }
 
-/// Of a job that this program started, whose ranks all have the listener: it is rank 0's.
+/// For ranks forked by this program, which all inherited the listener; only rank 0 keeps it.
 Meeting meet_after_fork(MessageListener& listener, int rank) {
   Meeting meeting = meeting_of(std::move(listener));
   if (rank != 0) meeting.listener.reset();
   return meeting;
 }
 
-/// Runs the coordinator; its connections close when it ends, so that no worker waits for it.
+/// Runs the coordinator on a thread. Its connections close when it ends, so that no worker waits for it.
 class CoordinatorThread {
  public:
   CoordinatorThread(const study::StudySpec& spec, CoordinatorOptions options, MessageServer server)
@@ -78,7 +84,7 @@ class CoordinatorThread {
   ~CoordinatorThread() {
     if (thread_.joinable()) thread_.join();
   }
-  /// What it returned or threw. A failure of another rank is that rank's to report.
+  /// Returns or throws the coordinator's result. A failure of another rank is reported by that rank, and thrown here as kEnvironment.
   int join() {
     thread_.join();
     if (!error_) return code_;
@@ -94,10 +100,10 @@ class CoordinatorThread {
  private:
   int code_ = 0, failed_rank_ = -1;
   std::exception_ptr error_;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last member, as it uses the others.
 };
 
-/// `stop` is asked after every step of a model's trial; empty: never. Errors as make_model_runner's.
+/// `stop` is called after every step of a model's trial; may be empty. Errors as make_model_runner().
 std::unique_ptr<study::TrialRunner> make_study_runner(const study::StudySpec& spec, const StudyWorkload& workload, const Group& team,
                                                       double snapshot_seconds, std::function<bool()> stop) {
   if (spec.is_noisy_quadratic()) return study::make_noisy_quadratic_runner(spec);
@@ -108,7 +114,7 @@ std::unique_ptr<study::TrialRunner> make_study_runner(const study::StudySpec& sp
 
 StudyWorkload open_study_workload(const study::StudySpec& spec) {
   if (spec.is_noisy_quadratic()) return {};
-  // Not the study's seed: made-up data is the same for every seed of a study.
+  // Without the study's seed: synthetic data is the same for every seed of a study.
   const DataSet data =
       open_data(spec.data, {.context = spec.context, .image_size = spec.image_size, .validation_samples = spec.val_samples});
   auto samples = std::make_shared<const TrialData>(data, trial_data_options(spec));
@@ -124,7 +130,7 @@ int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const
                     : world.size == 1 ? meeting_of(MessageListener::for_forks())
                                       : meet_over_store(world, options.timeout);
   ends.reset();
-  // Ranks of this program's own come, or their launcher says why not.
+  // Forked ranks connect for certain, or their launcher reports the reason.
   const double join_seconds = options.listener ? std::max(options.timeout, 60.0) : options.timeout;
   const MessageLimits limits{.silence_seconds = options.timeout};
   std::optional<CoordinatorThread> coordinator;
@@ -137,7 +143,7 @@ int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const
                                            .num_train_samples = workload.num_train_samples,
                                            .join_seconds = join_seconds,
                                            .timeout = options.timeout,
-                                           .all_have_come = [&meeting] { meeting.store.reset(); }},
+                                           .on_all_connected = [&meeting] { meeting.store.reset(); }},
                         MessageServer(std::move(*meeting.listener), limits));
   int code = 0;
   std::exception_ptr error;
@@ -158,7 +164,7 @@ int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const
     error = std::current_exception();
   }
   if (coordinator) {
-    // Where this rank itself failed the coordinator only repeats what it was told.
+    // Where this rank itself failed, the coordinator only repeats its error.
     try {
       code = coordinator->join();
     } catch (...) {
@@ -169,8 +175,7 @@ int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const
   return code;
 }
 
-// --dry-run. Steps are an upper bound: every trial that is left, with its whole budget; points that diverge come on top but end early.
-// Hours are worker-hours divided by the workers: trials are independent. Batches of several workers are counted as if they divided evenly.
+// --- The forecast.
 
 namespace {
 
@@ -178,7 +183,7 @@ struct BatchForecast {
   int64_t batch_size = 0, num_trials = 0, train_steps = 0, num_done = 0, num_steps = 0, num_evaluations = 0;
   int team = 1;
   study::TrialRunner::Cost cost;
-  double hours = 0;  ///< Of wall clock on all workers.
+  double hours = 0;  ///< Wall clock on all workers.
 };
 
 int64_t num_done(const std::string& folder, int64_t batch_size) {
@@ -239,7 +244,7 @@ void forecast_study(const study::StudySpec& spec, const StudyWorkload& workload,
     forecast.num_evaluations = left * static_cast<int64_t>(study::evaluation_steps(spec.evaluation_ratio, batch.train_steps).size());
     forecast.team = study::team_size(spec, batch.batch_size, num_workers);
     forecast.cost = runner->measure(batch.batch_size);
-    // A worker that has no trial of its own does nothing.
+    // Workers beyond the number of trials are idle.
     const auto busy = static_cast<double>(std::max<int64_t>(1, std::min<int64_t>(num_workers, left * forecast.team)));
     forecast.hours = (static_cast<double>(forecast.num_steps) * forecast.cost.step_seconds +
                       static_cast<double>(forecast.num_evaluations) * forecast.cost.evaluation_seconds) /
