@@ -26,45 +26,21 @@
 namespace cohort::report {
 namespace {
 
-struct Bar {
-  std::string name;
-  std::vector<Part> parts;
-  std::string value;  ///< Behind it.
-};
-
-double length(const Bar& bar) {
-  double sum = 0;
-  for (const Part& part : bar.parts) sum += std::isfinite(part.size) ? part.size : 0;
-  return sum;
-}
-
-/// A row a bar: name, bar, value.
-std::string bars(const std::vector<Bar>& list, const std::string& css_class) {
-  double longest = 0;
-  for (const Bar& bar : list) longest = std::max(longest, length(bar));
-  if (!(longest > 0)) return "";
-  std::string out;
-  for (const Bar& bar : list)
-    out += "<span>" + escape_html(bar.name) + "</span>" + stacked_bar(bar.parts, longest, bar.name + ": " + bar.value, css_class) +
-           "<span class=\"number\">" + escape_html(bar.value) + "</span>\n";
-  return "<div class=\"workers\">" + out + "</div>\n";
-}
-
 const char kForecastColour[] = "c-other", kMeasuredColour[] = "c-compute";
 
 std::string step_bars(const ForecastRecord& forecast, const Summary& summary) {
   std::string range;
   if (forecast.has_interval())
     range = " (" + milliseconds_text(forecast.interval[0]) + " to " + milliseconds_text(forecast.interval[1]) + ")";
-  std::vector<Bar> list = {{"a step, forecast",
-                            {{kForecastColour, forecast.predicted_step_seconds}},
-                            milliseconds_text(forecast.predicted_step_seconds) + range}};
+  std::vector<BarRow> list = {{"a step, forecast",
+                               {{kForecastColour, forecast.predicted_step_seconds}},
+                               milliseconds_text(forecast.predicted_step_seconds) + range}};
   if (std::isfinite(summary.step_seconds))
     list.push_back({"a step, measured", {{kMeasuredColour, summary.step_seconds}}, milliseconds_text(summary.step_seconds)});
-  return bars(list, "stack");
+  return bar_rows(list);
 }
 
-Bar parts_bar(const std::string& name, double compute, double wait, double update) {
+BarRow parts_bar(const std::string& name, double compute, double wait, double update) {
   std::string words = milliseconds_text(compute) + " + " + milliseconds_text(wait) + " + " + milliseconds_text(update);
   return {name, {{"c-compute", compute}, {"c-exchange", wait}, {"c-optimizer", update}}, std::move(words)};
 }
@@ -80,7 +56,7 @@ std::string key(const char* colour, const std::string& word) {
 
 std::string rank_bars(const RunRecord& run, const Summary& summary) {
   const auto steps = static_cast<double>(summary.steps_of_last_process);
-  std::vector<Bar> list;
+  std::vector<BarRow> list;
   for (const ForecastRecord::Worker& worker : run.forecast->workers)
     for (const int64_t number : worker.ranks) {
       const std::string name = "rank " + std::to_string(number);
@@ -91,14 +67,14 @@ std::string rank_bars(const RunRecord& run, const Summary& summary) {
         list.push_back(
             parts_bar(name + ", measured", rank->compute_seconds / steps, rank->exchange_seconds / steps, rank->optimizer_seconds / steps));
     }
-  const std::string drawn = bars(list, "stack");
+  const std::string drawn = bar_rows(list);
   if (drawn.empty()) return "";
   return "<p class=\"keys\">" + key("c-compute", "computing") + " + " + key("c-exchange", "waiting for others and for exchanges") + " + " +
          key("c-optimizer", "update") + "</p>\n" + drawn;
 }
 
 std::string memory_bars(const RunRecord& run) {
-  std::vector<Bar> list;
+  std::vector<BarRow> list;
   for (const ForecastRecord::Worker& worker : run.forecast->workers) {
     if (!worker.memory_bytes || !worker.memory_bytes->total) continue;
     for (const int64_t number : worker.ranks) {
@@ -112,7 +88,7 @@ std::string memory_bars(const RunRecord& run) {
       if (peak) list.push_back({name + ", measured", {{kMeasuredColour, static_cast<double>(*peak)}}, bytes_text(peak)});
     }
   }
-  const std::string drawn = bars(list, "stack");
+  const std::string drawn = bar_rows(list);
   return drawn.empty() ? "" : "<h3>Most memory of a rank</h3>\n" + drawn;
 }
 
@@ -249,10 +225,7 @@ std::string pipeline_section(const RunRecord& run, const Summary& summary) {
       ". The forecast simulates it with each layer's time, measured alone before the run; idle is waiting for other ranks. "
       "Times of stages are those of one micro-batch.";
   std::string chart;
-  if (is_plain_svg(pipeline.chart_svg))
-    chart = element("div", {{"class", "scroll timeline"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", "The schedule, simulated"}},
-                    pipeline.chart_svg) +
-            "\n";
+  if (is_plain_svg(pipeline.chart_svg)) chart = scroll_box("The schedule, simulated", pipeline.chart_svg, "scroll timeline") + "\n";
   return section("pipeline", "Pipeline", intro, comparison(run, summary) + chart + stage_table(pipeline));
 }
 

@@ -220,12 +220,12 @@ void TrialStep::collect_gradients() {
   }
 }
 
-TrialStep::Result TrialStep::exchange(double loss, bool stop_requested, double share) {
+TrialStep::Result TrialStep::exchange(double loss, bool wish_stop, double share) {
   const at::NoGradGuard no_grad;
   if (!chain_) collect_gradients();
   float* const control = flat_.mutable_data_ptr<float>() + weights_.size();
   control[kLoss] = static_cast<float>(loss);
-  control[kStop] = stop_requested ? 1.0F : 0.0F;
+  control[kStop] = wish_stop ? 1.0F : 0.0F;
   if (chain_) {
     if (share == 0) std::fill_n(flat_.mutable_data_ptr<float>(), weights_.size(), 0.0F);
     std::fill_n(control + kNumControls, weights_.segments().size(), 1.0F);
@@ -243,7 +243,7 @@ TrialStep::Result TrialStep::exchange(double loss, bool stop_requested, double s
   return {control[kLoss], control[kStop] > 0};
 }
 
-TrialStep::Result TrialStep::compute(int64_t number, bool stop_requested) {
+TrialStep::Result TrialStep::compute(int64_t number, bool wish_stop) {
   // A user's model may draw from LibTorch's generator; this makes it a function of (seed, step, rank), as `cohort train` has it.
   if (!chain_) torch::manual_seed(random_bits(seed_, number, team_.rank()));
   const int64_t batch = sampler_->batch_at(number);
@@ -254,8 +254,8 @@ TrialStep::Result TrialStep::compute(int64_t number, bool stop_requested) {
     loss += gradient_of(piece, number, batch, num_samples > 0);
     num_samples += piece.size();
   }
-  if (team_.size() == 1) return {loss, stop_requested};
-  return exchange(loss, stop_requested, static_cast<double>(num_samples) / static_cast<double>(batch));
+  if (team_.size() == 1) return {loss, wish_stop};
+  return exchange(loss, wish_stop, static_cast<double>(num_samples) / static_cast<double>(batch));
 }
 
 void TrialStep::update(int64_t number) {

@@ -60,7 +60,7 @@ class TrialStep {
     bool stop = false;  ///< Some rank requested a stop.
   };
   /// Computes loss and gradient of step `number` (from 0). Collective. Does not change weights, but the model's running statistics.
-  Result compute(int64_t number, bool stop_requested);
+  Result compute(int64_t number, bool wish_stop);
   /// Applies the gradient of compute().
   void update(int64_t number);
 
@@ -77,7 +77,7 @@ class TrialStep {
   double gradient_of(const Share& piece, int64_t number, int64_t batch, bool accumulate);
   double autograd(double weight);
   void collect_gradients();
-  Result exchange(double loss, bool stop_requested, double share);
+  Result exchange(double loss, bool wish_stop, double share);
 
   const TrialData& data_;
   Group team_;

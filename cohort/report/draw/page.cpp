@@ -63,6 +63,10 @@ std::string section(const std::string& id, const std::string& heading, const std
   return out + content + "</section>\n";
 }
 
+std::string scroll_box(const std::string& label, const std::string& content, const std::string& css_class) {
+  return element("div", {{"class", css_class}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", label}}, content);
+}
+
 std::string table(const Table& table, const std::string& label) {
   const auto number_class = [&](size_t column) { return std::string(table.columns[column].is_number ? "number" : ""); };
   std::string head, body;
@@ -77,10 +81,7 @@ std::string table(const Table& table, const std::string& label) {
     }
     body += "</tr>\n";
   }
-  // The box takes the focus, so that it scrolls from the keyboard too.
-  return element("div", {{"class", "scroll"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", label}},
-                 "<table><thead><tr>" + head + "</tr></thead>\n<tbody>" + body + "</tbody></table>") +
-         "\n";
+  return scroll_box(label, "<table><thead><tr>" + head + "</tr></thead>\n<tbody>" + body + "</tbody></table>") + "\n";
 }
 
 std::string definitions(const std::vector<std::pair<std::string, std::string>>& list) {
