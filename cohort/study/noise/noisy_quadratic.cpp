@@ -18,46 +18,46 @@
 namespace cohort::study {
 namespace {
 
-double number_of(const std::string& data, const std::string& key, const std::string& text, double least, double most) {
-  const std::optional<double> value = parse_number(text);
-  if (!value || !(*value >= least && *value <= most))
-    fail(ErrorCode::kBadInput, data, ": ", key, "=", text, ": expected a number from ", least, " to ", most);
-  return *value;
-}
+constexpr char kQuadraticName[] = "noisy-quadratic";
+
+/// One setting of the specification and its range.
+struct QuadraticSetting {
+  std::string key;
+  double& value;
+  double minimum, maximum;
+  bool is_whole = false;
+};
 
 }  // namespace
 
 NoisyQuadratic parse_noisy_quadratic(const std::string& data) {
-  const std::string name = "noisy-quadratic";
   NoisyQuadratic model;
-  if (data == name) return model;
-  if (!data.starts_with(name + ":")) fail(ErrorCode::kBadInput, "'", data, "' is not noisy-quadratic[:key=value,...]");
-  const std::vector<std::string> keys = {"dimensions", "power", "noise", "start", "averaging", "sampled"};
-  const std::string options = data.substr(name.size() + 1);
+  if (data == kQuadraticName) return model;
+  if (!data.starts_with(concat(kQuadraticName, ":"))) fail(ErrorCode::kBadInput, "'", data, "' is not noisy-quadratic[:key=value,...]");
+  double dimensions = static_cast<double>(model.num_dimensions), sampled = model.sampled ? 1 : 0;
+  const std::vector<QuadraticSetting> settings = {
+      {"dimensions", dimensions, 1, 1e7, true}, {"power", model.curvature_power, 0, 10},      {"noise", model.noise, 0, 1e12},
+      {"start", model.start, 0, 1e12},          {"averaging", model.averaging, 0, 0.9999999}, {"sampled", sampled, 0, 1, true}};
+  std::vector<std::string> keys;
+  for (const QuadraticSetting& setting : settings) keys.push_back(setting.key);
+  const std::string options = data.substr(std::size(kQuadraticName));
   if (trim(options).empty()) fail(ErrorCode::kBadInput, data, ": expected key=value after the colon; keys: ", join(keys, " "));
   for (const std::string& part : split(options, ',')) {
     const size_t equals = part.find('=');
     if (equals == std::string::npos) fail(ErrorCode::kBadInput, data, ": '", part, "': expected key=value");
-    const std::string key = trim(part.substr(0, equals)), value = trim(part.substr(equals + 1));
-    if (key == "dimensions") {
-      const double count = number_of(data, key, value, 1, 1e7);
-      if (count != std::floor(count)) fail(ErrorCode::kBadInput, data, ": dimensions=", value, ": expected a whole number");
-      model.num_dimensions = static_cast<int64_t>(count);
-    } else if (key == "power") {
-      model.curvature_power = number_of(data, key, value, 0, 10);
-    } else if (key == "noise") {
-      model.noise = number_of(data, key, value, 0, 1e12);
-    } else if (key == "start") {
-      model.start = number_of(data, key, value, 0, 1e12);
-    } else if (key == "averaging") {
-      model.averaging = number_of(data, key, value, 0, 0.9999999);
-    } else if (key == "sampled") {
-      if (value != "0" && value != "1") fail(ErrorCode::kBadInput, data, ": sampled=", value, ": expected 0 or 1");
-      model.sampled = value == "1";
-    } else {
+    const std::string key = trim(part.substr(0, equals)), text = trim(part.substr(equals + 1));
+    const auto at = std::find(keys.begin(), keys.end(), key);
+    if (at == keys.end())
       fail(ErrorCode::kBadInput, data, ": unknown key '", key, "'", did_you_mean(key, keys), "; keys: ", join(keys, " "));
-    }
+    const QuadraticSetting& setting = settings[static_cast<size_t>(at - keys.begin())];
+    const std::optional<double> value = parse_number(text);
+    if (!value || !(*value >= setting.minimum && *value <= setting.maximum) || (setting.is_whole && *value != std::floor(*value)))
+      fail(ErrorCode::kBadInput, data, ": ", key, "=", text, ": expected a ", setting.is_whole ? "whole " : "", "number from ",
+           setting.minimum, " to ", setting.maximum);
+    setting.value = *value;
   }
+  model.num_dimensions = static_cast<int64_t>(dimensions);
+  model.sampled = sampled == 1;
   return model;
 }
 
