@@ -1,14 +1,14 @@
-// The forecast of a run beside the measurement, and who held what.
+// Forecast and measurement of a run, and the parts of the model on each rank.
 //
-// Forecast: two bars each, of the time of a step, of what each rank does in it, and of its memory. Bars of one kind share a scale. What a
-// rank does is computing, waiting (for gradients, weights and other ranks) and the update: the forecast's exchange that nothing hides and
-// its idle time are what a rank then waits for.
+// Forecast: bars of forecast and measurement, of the time of a step, of each rank's time in it, and of its memory. Bars of one kind share a
+// scale. A rank's time is computing, waiting (for gradients, weights and other ranks) and the update; the forecast's waiting is its exposed
+// exchange plus its idle time.
 //
-// Pipeline: the forecast (the schedule, simulated with the layers' measured times) beside what the run then measured, the schedule as a
-// chart, and what each stage got.
+// Pipeline: the forecast (the schedule, simulated with measured times of the layers) and the measurement, the schedule as a chart, and the
+// stages.
 //
-// Parts: one row a rank with its place on the mesh, its stages and layers, how long it waited for others, and its memory: what the layout's
-// formula says of weights, gradients and optimizer state, and what the allocator counted where there was a limit.
+// Parts: one row per rank with its mesh coordinates, stages and layers, its waiting time, and its memory: weights, gradients and optimizer
+// state by the layout's formula, and the allocator's peak where there was a limit.
 
 #include <algorithm>
 #include <cmath>
@@ -102,15 +102,15 @@ double measured_idle(const RunRecord& run) {
   return waited + busy > 0 ? waited / (waited + busy) : kUnknown;
 }
 
-/// Of a step, without data and update: what the forecast is of. Rank 0's.
+/// Rank 0's time of a step without data and update, as the forecast has it.
 double measured_pass(const RunRecord& run, const Summary& summary) {
   if (run.ranks.empty() || summary.steps_of_last_process <= 0) return kUnknown;
   const RankRecord& first = run.ranks.front();
   return (first.compute_seconds + first.exchange_seconds) / static_cast<double>(summary.steps_of_last_process);
 }
 
-/// Of forwards and backwards. A forecast of the whole step has exchange and update in it; without one the end of the run tells that of all
-/// micro-steps, and before the end there is that of one.
+/// The forecast of forwards and backwards. A forecast of the whole step includes exchange and update, so its parts are used; without one,
+/// that of all micro-steps at the end of the run, and before the end that of one.
 double forecast_pass(const RunRecord& run, const Summary& summary) {
   if (run.forecast && !run.forecast->workers.empty()) {
     const ForecastRecord::Worker& first = run.forecast->workers.front();
@@ -145,7 +145,7 @@ std::string stage_table(const PipelineRecord& pipeline) {
 
 struct Column {
   Table::Column head;
-  std::function<std::string(const RankRecord&)> cell;  ///< Markup; "" where this rank has nothing to say.
+  std::function<std::string(const RankRecord&)> cell;  ///< Markup; "" where the rank has no value.
 };
 
 std::string in_part(const RankRecord& rank, const std::function<std::string(const PartRecord&)>& cell) {

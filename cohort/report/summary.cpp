@@ -1,4 +1,4 @@
-// What a run came to, as a few figures and one sentence.
+// The summary of a run: headline, key figures and notices.
 
 #include "cohort/report/sections.h"
 
@@ -38,7 +38,7 @@ void summarize_steps(const RunRecord& run, Summary& summary) {
   for (const StepRecord& step : run.steps) {
     speeds.push_back(step.samples_per_second);
     times.push_back(step.step_seconds);
-    // Where only every n-th step has a line, its time stands for the n steps up to it.
+    // Where only every n-th step is recorded, its time represents the n steps up to it.
     if (std::isfinite(step.step_seconds)) seconds += step.step_seconds * static_cast<double>(step.step - previous);
     previous = step.step;
   }
@@ -92,7 +92,7 @@ void summarize_done(const DoneRecord& done, Summary& summary) {
   summary.predicted_step_seconds = done.predicted_step_seconds;
 }
 
-/// Where the last value is not the best one, or is not of the last step.
+/// A note where the last value is not the best one, or is not of the last step.
 std::string value_note(const Summary& summary, double best, double last, int64_t best_step, const std::string& best_text) {
   if (best < last) return "best " + best_text + " at step " + with_commas(best_step);
   return summary.last_eval_step < summary.last_step ? "at step " + with_commas(summary.last_eval_step) : "";

@@ -1,5 +1,5 @@
-// Colours are variables, set once for light and once for dark; SVG uses the same ones, so a plot changes with the page. Text in the soft
-// colour has a contrast of at least 5 to 1 on its ground, and every colour of a curve or bar at least 3 to 1.
+// Colours are CSS variables, set for light and for dark mode; SVG uses the same ones. Text in the soft colour has a contrast of at least 5
+// to 1, and every colour of a curve or bar at least 3 to 1.
 
 #include "cohort/report/draw/style.h"
 
@@ -185,9 +185,9 @@ addReadouts();
 )js";
 }
 
-// The seven colours follow Okabe and Ito (2008), who chose theirs to differ for every common kind of colour blindness; here they are
-// darkened for the light ground and lightened for the dark one until each has a contrast of at least 3 to 1. Shapes differ as well, eight
-// of them, so colour and shape together repeat after 56 series.
+// The seven colours follow Okabe and Ito (2008), which are distinguishable with all common kinds of colour blindness; here they are
+// darkened for the light background and lightened for the dark one until each has a contrast of at least 3 to 1. With eight shapes, colour
+// and shape together repeat after 56 series.
 const char* study_style() {
   return R"css(
 :root{--s0:#0a66a8;--s1:#c44a00;--s2:#00795a;--s3:#a3477f;--s4:#8a6400;--s5:#2f86b8;--s6:#5b4bb3}
