@@ -12,18 +12,9 @@ namespace cohort::report {
 namespace {
 
 std::string state_label(RunState state, bool is_live) {
-  if (is_live && state == RunState::kOpen) return "<span class=\"state open\">training</span>";
-  switch (state) {
-    case RunState::kDone:
-      return "<span class=\"state done\">finished</span>";
-    case RunState::kInterrupted:
-      return "<span class=\"state interrupted\">interrupted</span>";
-    case RunState::kFailed:
-      return "<span class=\"state failed\">failed</span>";
-    case RunState::kOpen:
-      break;
-  }
-  return "<span class=\"state open\">no end recorded</span>";
+  static constexpr const char* kClasses[] = {"open", "done", "interrupted", "failed"};
+  const char* const text = is_live && state == RunState::kOpen ? "training" : state_text(state);
+  return element("span", {{"class", concat("state ", kClasses[static_cast<int>(state)])}}, text);
 }
 
 /// Lets "after 1,720 steps, 2 workers" break at its commas only.

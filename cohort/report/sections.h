@@ -52,6 +52,9 @@ Headline headline(const RunRecord& run, const Summary& summary);
 /// A notice on a run that did not finish, and how to resume it, and on metrics that could not be written; "" for others.
 std::string state_notice(const RunRecord& run, const Summary& summary);
 
+/// "finished", "interrupted", "failed" or "no end recorded".
+const char* state_text(RunState state);
+
 std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary);
 
 /// Nats to bits.

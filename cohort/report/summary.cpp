@@ -59,18 +59,12 @@ void summarize_evals(const RunRecord& run, Summary& summary) {
     summary.val_error = eval.val_error;
     summary.val_precision = eval.val_precision;
     summary.last_eval_step = eval.step;
-    if (std::isfinite(eval.val_loss) && !(summary.best_val_loss <= eval.val_loss)) {
-      summary.best_val_loss = eval.val_loss;
-      summary.best_val_loss_step = eval.step;
-    }
-    if (std::isfinite(eval.val_error) && !(summary.best_val_error <= eval.val_error)) {
-      summary.best_val_error = eval.val_error;
-      summary.best_val_error_step = eval.step;
-    }
-    if (std::isfinite(eval.val_precision) && !(summary.best_val_precision >= eval.val_precision)) {
-      summary.best_val_precision = eval.val_precision;
-      summary.best_val_precision_step = eval.step;
-    }
+    const auto keep_best = [&](double value, double sign, double& best, int64_t& best_step) {
+      if (std::isfinite(value) && !(sign * best <= sign * value)) best = value, best_step = eval.step;
+    };
+    keep_best(eval.val_loss, 1, summary.best_val_loss, summary.best_val_loss_step);
+    keep_best(eval.val_error, 1, summary.best_val_error, summary.best_val_error_step);
+    keep_best(eval.val_precision, -1, summary.best_val_precision, summary.best_val_precision_step);
   }
 }
 
@@ -225,6 +219,11 @@ std::string state_notice(const RunRecord& run, const Summary& summary) {
   return text + " Its newest checkpoint is of step " + with_commas(run.checkpoints.back().step) +
          (run.start && !run.start->resume_with.empty() ? "; go on with: " + run.start->resume_with
                                                        : "; cohort train --resume with the same --run goes on from there.");
+}
+
+const char* state_text(RunState state) {
+  static constexpr const char* kTexts[] = {"no end recorded", "finished", "interrupted", "failed"};
+  return kTexts[static_cast<int>(state)];
 }
 
 std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary) {

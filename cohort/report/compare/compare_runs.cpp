@@ -162,15 +162,11 @@ std::string overview(const std::vector<RunRecord>& runs, const std::vector<std::
     const Clock clock(run);
     const double pace = clock.is_virtual() ? run.async->samples_per_virtual_second : summary.samples_per_second;
     const double seconds = clock.is_virtual() ? run.async->virtual_seconds : clock.at(summary.last_step);
-    const char* const state = run.state == RunState::kDone          ? "finished"
-                              : run.state == RunState::kInterrupted ? "interrupted"
-                              : run.state == RunState::kFailed      ? "failed"
-                                                                    : "no end recorded";
     out.rows.push_back({named(i, names[i]), escape_html(run.layout.empty() ? "one process" : run.layout), count_text(summary.num_workers),
                         count_text(run.start ? run.start->global_batch : std::nullopt), count_text(summary.last_step), significant(pace, 3),
                         significant(seconds, 3) + (clock.is_virtual() ? " (virtual)" : ""), significant(summary.val_loss, 4),
                         significant(summary.best_val_loss, 4), error_of(summary, summary.val_error),
-                        error_of(summary, summary.best_val_error), state});
+                        error_of(summary, summary.best_val_error), state_text(run.state)});
   }
   std::string content = table(out, "Results of each run");
   const double level = common_level(runs);

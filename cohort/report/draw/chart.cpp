@@ -305,7 +305,7 @@ std::string lines(const StudyChart& chart, const Frame& frame) {
   return stretched(paths, frame);
 }
 
-std::string upright(const Upright& line, const Frame& frame, int row) {
+std::string vertical_line(const VerticalLine& line, const Frame& frame, int row) {
   std::string out;
   const double percent = 100 * frame.x.fraction(line.at);
   if (line.interval && can_show(line.interval->first, /*logarithmic=*/true) && line.interval->second > 0) {
@@ -477,7 +477,7 @@ std::string study_chart(const StudyChart& chart) {
   }
   const Frame frame{.is_of_points = true, .x = make_axis(chart, false), .y = make_axis(chart, true), .height = height_of(chart)};
   std::string bands;
-  for (size_t i = 0; i < chart.uprights.size(); ++i) bands += upright(chart.uprights[i], frame, static_cast<int>(i));
+  for (size_t i = 0; i < chart.vertical_lines.size(); ++i) bands += vertical_line(chart.vertical_lines[i], frame, static_cast<int>(i));
   const std::string title = chart.id + "-title", description = chart.id + "-desc";
   const std::string plot = element("svg",
                                    {{"role", "group"},

@@ -93,7 +93,7 @@ struct PlotSeries {
 };
 
 /// A vertical line with its interval, such as the end of a regime.
-struct Upright {
+struct VerticalLine {
   std::string name;
   double at = 0;
   std::optional<std::pair<double, double>> interval;
@@ -112,7 +112,7 @@ struct StudyChart {
   std::string description;  ///< One sentence for screen readers.
   PlotAxis x, y;
   std::vector<PlotSeries> series;
-  std::vector<Upright> uprights;
+  std::vector<VerticalLine> vertical_lines;
   std::string note;  ///< Below the plot; may be empty.
   enum class Size { kWide, kHalf, kSmall } size = Size::kHalf;
   bool has_legend = true;

@@ -72,7 +72,7 @@ std::string rows_chart(const TimeToGoal& goal) {
     chart.series.push_back(std::move(plain));
   }
   if (goal.num_worth_having > 0)
-    chart.uprights.push_back({.name = "worth having", .at = static_cast<double>(goal.num_worth_having), .interval = {}});
+    chart.vertical_lines.push_back({.name = "worth having", .at = static_cast<double>(goal.num_worth_having), .interval = {}});
   return study_chart(chart);
 }
 

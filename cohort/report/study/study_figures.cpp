@@ -71,9 +71,9 @@ void draw_steps(const OneStudy& one, Figure& figure) {
   }
   const study::Regimes& regimes = analysis.regimes;
   if (regimes.perfect_to)
-    chart.uprights.push_back({"perfect to " + plain_number(*regimes.perfect_to), *regimes.perfect_to, regimes.perfect_interval});
+    chart.vertical_lines.push_back({"perfect to " + plain_number(*regimes.perfect_to), *regimes.perfect_to, regimes.perfect_interval});
   if (regimes.flat_from)
-    chart.uprights.push_back({"flat from " + plain_number(*regimes.flat_from), *regimes.flat_from, regimes.flat_interval});
+    chart.vertical_lines.push_back({"flat from " + plain_number(*regimes.flat_from), *regimes.flat_from, regimes.flat_interval});
   if (any_hollow(chart)) chart.note += (chart.note.empty() ? "" : " ") + std::string(kHollowNote);
   figure.panels.push_back(std::move(chart));
 }

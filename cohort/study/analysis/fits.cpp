@@ -281,18 +281,6 @@ double smallest_batch(std::span<const StepsPoint> points) {
   return smallest;
 }
 
-Fit fit_without_residuals(Law law, std::span<const StepsPoint> points, double reference_batch) {
-  switch (law) {
-    case Law::kHyperbola:
-      return fit_hyperbola(points);
-    case Law::kKnee:
-      return fit_knee(points);
-    case Law::kLogLinear:
-      break;
-  }
-  return fit_log_linear(points, reference_batch > 0 ? reference_batch : smallest_batch(points));
-}
-
 }  // namespace
 
 const char* name_of(Law law) { return kLawNames[static_cast<int>(law)]; }
@@ -315,7 +303,9 @@ double Fit::steps_at(double batch_size) const {
 }
 
 Fit fit_law(Law law, std::span<const StepsPoint> points, double reference_batch) {
-  Fit fit = fit_without_residuals(law, points, reference_batch);
+  Fit fit = law == Law::kHyperbola ? fit_hyperbola(points)
+            : law == Law::kKnee    ? fit_knee(points)
+                                   : fit_log_linear(points, reference_batch > 0 ? reference_batch : smallest_batch(points));
   for (const StepsPoint& point : points) fit.residuals_log.push_back(std::log(point.steps / fit.steps_at(point.batch_size)));
   return fit;
 }

@@ -115,14 +115,7 @@ void read_measurements(const std::string& path, const Keep& keep, Trial& trial) 
 
 /// Whether any analysis reads the trial's measurements: those of diverged trials and of trials that count.
 bool is_needed(const Trial& trial, int64_t num_counted, const BatchStudy& batch) {
-  switch (trial.status) {
-    case TrialStatus::kInfeasible:
-      return true;
-    case TrialStatus::kIncomplete:
-      return false;
-    default:
-      return num_counted < batch.num_trials;
-  }
+  return trial.status == TrialStatus::kInfeasible || (trial.status != TrialStatus::kIncomplete && num_counted < batch.num_trials);
 }
 
 /// Reads a trial without its measurements.

@@ -200,7 +200,7 @@ void HalvingQueue::restore(const TrialSummary& stored) {
     fail(ErrorCode::kFailed, "the store holds trial ", stored.id, " without trial ", num_taken_, ": another program wrote it");
   ++num_taken_;
   num_kept_ += stored.status != TrialStatus::kInfeasible;
-  for (size_t i = 0; i < best_.size(); ++i) best_[i] = std::min(best_[i], stored.reached[i]);
+  take_minimum(best_, stored.reached);
   stored_.insert(stored.id);
   ended_[stored.id] = stored;
   taken_ = plan().done && static_cast<int64_t>(plan().members.size()) <= num_taken_;
@@ -303,7 +303,7 @@ std::vector<FinalTrial> HalvingQueue::take_final() {
     finals.push_back({id, ended_by_goal(trial) ? TrialStatus::kComplete : trial.status, trial.steps, trial.evaluated.size()});
     num_kept_ += finals.back().status != TrialStatus::kInfeasible;
     ++num_taken_;
-    for (size_t i = 0; i < best_.size(); ++i) best_[i] = std::min(best_[i], trial.reached[i]);
+    take_minimum(best_, trial.reached);
   }
   taken_ = true;
   ended_.clear();

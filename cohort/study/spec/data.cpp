@@ -13,35 +13,20 @@ namespace {
 
 constexpr std::array<const char*, kNumMetrics> kMetricNames = {
     "train_loss", "train_error", "train_precision", "val_loss", "val_error", "val_precision", "test_loss", "test_error", "test_precision"};
-constexpr std::array<TrialStatus, 4> kStatuses = {TrialStatus::kComplete, TrialStatus::kCensored, TrialStatus::kInfeasible,
-                                                  TrialStatus::kIncomplete};
+constexpr std::array<const char*, 4> kStatusNames = {"COMPLETE", "CENSORED", "INFEASIBLE", "INCOMPLETE"};
 
 bool is_loss(Metric metric) { return metric == kTrainLoss || metric == kValLoss || metric == kTestLoss; }
 
 }  // namespace
 
-const char* name_of(TrialStatus status) {
-  switch (status) {
-    case TrialStatus::kComplete:
-      return "COMPLETE";
-    case TrialStatus::kCensored:
-      return "CENSORED";
-    case TrialStatus::kInfeasible:
-      return "INFEASIBLE";
-    case TrialStatus::kIncomplete:
-      break;
-  }
-  return "INCOMPLETE";
-}
+const char* name_of(TrialStatus status) { return kStatusNames.at(static_cast<size_t>(status)); }
 
 TrialStatus parse_trial_status(const std::string& name) {
   std::string upper = name;
   for (char& character : upper) character = static_cast<char>(std::toupper(static_cast<unsigned char>(character)));
-  std::vector<std::string> names;
-  for (const TrialStatus status : kStatuses) {
-    if (upper == name_of(status)) return status;
-    names.emplace_back(name_of(status));
-  }
+  const std::vector<std::string> names(kStatusNames.begin(), kStatusNames.end());
+  const auto at = std::find(names.begin(), names.end(), upper);
+  if (at != names.end()) return static_cast<TrialStatus>(at - names.begin());
   fail(ErrorCode::kBadInput, "'", printable(name), "' is not a trial status; expected one of: ", join(names, " "));
 }
 

@@ -19,6 +19,8 @@ namespace {
 using Scale = Metaparameter::Scale;
 using Type = Metaparameter::Type;
 
+constexpr const char* kTypeNames[] = {"double", "integer", "discrete"};
+constexpr const char* kScaleNames[] = {"linear", "log", "reverse-log"};
 constexpr double kLargestExactInteger = 9007199254740992.0;  // 2^53
 
 double to_scale(Scale scale, double value) {
@@ -113,29 +115,8 @@ Parameters point_at(const SearchSpace& space, const std::vector<double>& units) 
   return point;
 }
 
-const char* name_of(Metaparameter::Type type) {
-  switch (type) {
-    case Type::kDouble:
-      return "double";
-    case Type::kInteger:
-      return "integer";
-    case Type::kDiscrete:
-      return "discrete";
-  }
-  return "?";
-}
-
-const char* name_of(Metaparameter::Scale scale) {
-  switch (scale) {
-    case Scale::kLinear:
-      return "linear";
-    case Scale::kLog:
-      return "log";
-    case Scale::kReverseLog:
-      return "reverse-log";
-  }
-  return "?";
-}
+const char* name_of(Metaparameter::Type type) { return kTypeNames[static_cast<int>(type)]; }
+const char* name_of(Metaparameter::Scale scale) { return kScaleNames[static_cast<int>(scale)]; }
 
 // Halton's sequence on the first primes (Halton 1960; quasi-random search: Bousquet et al. 2017, 1706.03200).
 //

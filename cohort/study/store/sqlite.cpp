@@ -110,20 +110,17 @@ Statement::Statement(const Database& database, const std::string& sql) : databas
   if (code != SQLITE_OK) database.fail_with(code);
 }
 
-Statement& Statement::bind(int parameter, int64_t value) {
-  if (const int code = sqlite3_bind_int64(handle_.get(), parameter, value); code != SQLITE_OK) database_->fail_with(code);
-  return *this;
-}
-
-Statement& Statement::bind(int parameter, double value) {
-  if (const int code = sqlite3_bind_double(handle_.get(), parameter, value); code != SQLITE_OK) database_->fail_with(code);
-  return *this;
-}
-
-Statement& Statement::bind(int parameter, const std::string& value) {
-  const int code = sqlite3_bind_text64(handle_.get(), parameter, value.data(), value.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+Statement& Statement::check(int code) {
   if (code != SQLITE_OK) database_->fail_with(code);
   return *this;
+}
+
+Statement& Statement::bind(int parameter, int64_t value) { return check(sqlite3_bind_int64(handle_.get(), parameter, value)); }
+
+Statement& Statement::bind(int parameter, double value) { return check(sqlite3_bind_double(handle_.get(), parameter, value)); }
+
+Statement& Statement::bind(int parameter, const std::string& value) {
+  return check(sqlite3_bind_text64(handle_.get(), parameter, value.data(), value.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
 }
 
 bool Statement::step() {

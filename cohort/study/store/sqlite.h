@@ -66,6 +66,7 @@ class Statement {
   struct Finalize {
     void operator()(sqlite3_stmt* handle) const;
   };
+  Statement& check(int code);
   const Database* database_;
   std::unique_ptr<sqlite3_stmt, Finalize> handle_;
 };

@@ -95,25 +95,35 @@ bool file_holds(const std::string& path, const std::string& content) {
   return ::access(path.c_str(), F_OK) == 0 && read_small_file(path, size_t{1} << 24) == content;
 }
 
-std::string goals_text(const std::vector<GoalSpec>& goals) {
-  Json json = Json::array();
-  for (const GoalSpec& goal : goals) json.push_back(goal.text());
-  return json.dump();
-}
-
 void set_value(Database& database, const std::string& key, const std::string& value) {
   Statement statement(database, "INSERT INTO study VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2");
   statement.bind(1, key).bind(2, value).run();
 }
 
-std::optional<std::string> value_of(Database& database, const char* table_and_columns, const std::string& key) {
-  Statement statement(database, table_and_columns);
+/// Sets the names, goals and seed of the study.
+void set_workload(Database& database, const StudyData& study) {
+  Json goals = Json::array();
+  for (const GoalSpec& goal : study.goals) goals.push_back(goal.text());
+  set_value(database, "dataset", study.dataset);
+  set_value(database, "model", study.model);
+  set_value(database, "optimizer", study.optimizer);
+  set_value(database, "seed", concat(study.seed));
+  set_value(database, "goals", goals.dump());
+}
+
+std::optional<std::string> value_of(Database& database, const char* select, const std::string& key) {
+  Statement statement(database, select);
   statement.bind(1, key);
   if (!statement.step()) return std::nullopt;
   return statement.text(0);
 }
 constexpr const char* kStudyValue = "SELECT value FROM study WHERE key = ?1";
 constexpr const char* kNoteValue = "SELECT text FROM notes WHERE name = ?1";
+
+void insert_note(Database& database, const std::string& name, const std::string& text) {
+  Statement statement(database, "INSERT INTO notes VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET text = ?2");
+  statement.bind(1, name).bind(2, text).run();
+}
 
 /// Warnings by the run (note "halving") and from an archive (note "warnings").
 std::vector<std::string> warnings_of(Database& database) {
@@ -217,12 +227,10 @@ void Store::State::write_study(const StudySpec& spec) {
   Transaction transaction(database, Transaction::Kind::kWrite);
   set_value(database, "spec", to_toml(spec));
   set_value(database, "fingerprint", fingerprint(spec));
-  set_value(database, "dataset", spec.dataset_name);
-  set_value(database, "model", spec.model_name);
-  set_value(database, "optimizer", spec.optimizer);
-  set_value(database, "seed", concat(spec.seed));
+  set_workload(
+      database,
+      {.dataset = spec.dataset_name, .model = spec.model_name, .optimizer = spec.optimizer, .goals = spec.goals, .seed = spec.seed});
   set_value(database, "train_samples", concat(spec.train_samples));
-  set_value(database, "goals", goals_text(spec.goals));
   for (const BatchSpec& batch : spec.batches)
     set_batch(database, {.batch_size = batch.batch_size,
                          .space = batch.space,
@@ -361,23 +369,15 @@ void Store::create(const std::string& folder, const StudyData& study, const std:
   std::unique_ptr<State> state = State::open_writer(folder);
   if (value_of(state->database, kStudyValue, "dataset")) fail(ErrorCode::kBadInput, folder, " holds a study already; give a new folder");
   Transaction transaction(state->database, Transaction::Kind::kWrite);
-  set_value(state->database, "dataset", study.dataset);
-  set_value(state->database, "model", study.model);
-  set_value(state->database, "optimizer", study.optimizer);
-  set_value(state->database, "seed", concat(study.seed));
-  set_value(state->database, "goals", goals_text(study.goals));
+  set_workload(state->database, study);
   for (const BatchStudy& in_memory : study.batches) {
     const BatchStudy batch = batch_with_all(in_memory.batch_size);
     set_batch(state->database, batch);
     state->spaces[batch.batch_size] = batch.space;
     for (const Trial& trial : batch.trials) state->insert(batch.batch_size, trial);
   }
-  Statement note(state->database, "INSERT INTO notes VALUES ('num_train_samples', ?1)");
-  note.bind(1, concat(study.num_train_samples)).run();
-  if (!study.warnings.empty()) {
-    Statement warnings(state->database, "INSERT INTO notes VALUES ('warnings', ?1)");
-    warnings.bind(1, Json(study.warnings).dump()).run();
-  }
+  insert_note(state->database, "num_train_samples", concat(study.num_train_samples));
+  if (!study.warnings.empty()) insert_note(state->database, "warnings", Json(study.warnings).dump());
   transaction.commit();
   const Store closes_in_order(std::move(state));
 }
@@ -436,8 +436,7 @@ StudyData Store::read() const {
 
 void Store::set_note(const std::string& name, const std::string& text) {
   if (!state_->lock) fail(ErrorCode::kBadInput, state_->database.path(), " was opened to read only: no note can be set");
-  Statement statement(state_->database, "INSERT INTO notes VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET text = ?2");
-  statement.bind(1, name).bind(2, text).run();
+  insert_note(state_->database, name, text);
 }
 
 std::optional<std::string> Store::note(const std::string& name) const { return value_of(state_->database, kNoteValue, name); }
