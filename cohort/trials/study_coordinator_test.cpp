@@ -94,7 +94,7 @@ void work(const StudySpec& spec, MessageClient link, const Odd& odd) {
       const TrialOutcome outcome = runner->run(order, {.measured = [&](const Measurement& one) {
                                                  trial.measurements.push_back(one);
                                                  rule.note(one, own);
-                                                 return rule.wanted(bound, own);
+                                                 return rule.step_limit(bound, own);
                                                }});
       trial.status = outcome.status;
       trial.steps = outcome.steps;

@@ -195,7 +195,7 @@ int64_t StudyWorker::measured(const study::Measurement& measurement) {
     reported_at_ = Clock::now();
     send({{"is", "at"}, {"step", measurement.step}});
   }
-  const int64_t wanted = rule_.wanted(bound_, own_);
+  const int64_t wanted = rule_.step_limit(bound_, own_);
   // A runner that polls after each step stops there and saves the trial; stopped here it would not.
   if (wanted <= measurement.step || runner_polls_stop_ || (!stop_requested() && !pending_)) return wanted;
   stopped_short_ = true;

@@ -79,13 +79,13 @@ void draw_steps(const OneStudy& one, Figure& figure) {
 }
 
 void draw_goals(const OneStudy& one_study, Figure& figure) {
-  const auto& [study, analysis, asked, budgets] = one_study;
+  const auto& [study, analysis, requested, budgets] = one_study;
   StudyChart chart = steps_chart("fig2", "Steps against batch size at several goals");
   int look = 0;
-  for (const GoalSpec& one : several_goals(study, analysis.goal, asked)) {
+  for (const GoalSpec& one : several_goals(study, analysis.goal, requested)) {
     PlotSeries series = result_series(study, study::steps_to_result(study, one), one);
     if (series.marks.empty()) {
-      if (!asked.empty()) chart.note += "No trial of any batch size reached " + one.text() + ". ";
+      if (!requested.empty()) chart.note += "No trial of any batch size reached " + one.text() + ". ";
       continue;
     }
     series.name = one.text();
@@ -264,7 +264,8 @@ constexpr FigureRow kFigures[] = {
      "leave it, part of every larger batch is wasted; where they are flat, all of it is.",
      false, draw_steps},
     {"fig2_goals", "Several goals",
-     "The same trials asked for easier and harder goals. A harder goal takes more steps; whether the curves bend at the same batch size "
+     "The same trials requested for easier and harder goals. A harder goal takes more steps; whether the curves bend at the same batch "
+     "size "
      "says how much the result depends on the goal.",
      false, draw_goals},
     {"fig7_label_smoothing", "Label smoothing",
@@ -276,7 +277,7 @@ constexpr FigureRow kFigures[] = {
     {"fig9_scatter_steps", "Trials within a budget of steps", "", true, draw_scatter_steps},
     {"fig10_scatter_epochs", "Trials within a budget of epochs", "", true, draw_scatter_epochs},
     {"fig11_budgets", "Best value at a fixed budget",
-     "The same trials asked the other way round: what can be had for a number of steps, or of passes over the data? A budget of steps "
+     "The same trials requested the other way round: what can be had for a number of steps, or of passes over the data? A budget of steps "
      "favours large batches, one of epochs small ones.",
      false, draw_budgets},
 };

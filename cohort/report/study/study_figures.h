@@ -68,9 +68,9 @@ double round_digits(double value, int digits, bool upwards);
 /// of validation error, precision or loss. None where nothing is measured.
 std::optional<study::GoalSpec> automatic_goal(const study::StudyData& study);
 /// The goal, the study's other goals of its metric, and easier and harder ones that at least half of the batch sizes reach; at most six,
-/// easiest first. A non-empty `asked` replaces all but the goal.
+/// easiest first. A non-empty `requested` replaces all but the goal.
 std::vector<study::GoalSpec> several_goals(const study::StudyData& study, const study::GoalSpec& goal,
-                                           const std::vector<study::GoalSpec>& asked = {});
+                                           const std::vector<study::GoalSpec>& requested = {});
 
 // --- Figures of one study.
 

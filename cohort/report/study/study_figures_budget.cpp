@@ -274,12 +274,12 @@ Plane plane_of(const OneStudy& one) { return {searched_values(one.study, "moment
 void draw_scatter_steps(const OneStudy& one, Figure& figure) {
   const std::optional<Budget> budget = budget_of(one.analysis);
   if (!budget) return;
-  const std::vector<int64_t>& asked = one.budgets.steps;
-  const double budget_steps = asked.empty() ? budget->steps : static_cast<double>(asked.front());
+  const std::vector<int64_t>& requested = one.budgets.steps;
+  const double budget_steps = requested.empty() ? budget->steps : static_cast<double>(requested.front());
   const Plane plane = plane_of(one);
   figure.intro = "The " + std::string(plane.has_momentum ? "learning rate and momentum" : "learning rate") +
                  " of every trial, and whether it reached " + plane.goal.text() + " within " + plain_number(budget_steps) + " steps" +
-                 (asked.empty() ? ": as many as batch size " + count_text(budget->middle.batch_size) + " needs twice." : ".");
+                 (requested.empty() ? ": as many as batch size " + count_text(budget->middle.batch_size) + " needs twice." : ".");
   for (const BatchStudy& batch : one.study.batches)
     if (!batch.trials.empty()) figure.panels.push_back(panel(batch, plane, "fig9", static_cast<int64_t>(budget_steps)));
   share_axes(figure.panels, plane.has_momentum);

@@ -100,19 +100,19 @@ GoalSpec goal_in_common(const std::vector<NamedStudy>& group) {
 /// The goal of a study in a group: the requested one where it is measured, else one for the whole group, but each study's own for data
 /// sets.
 std::optional<GoalSpec> goal_for(const StudyData& study, const std::vector<NamedStudy>& group, Property property,
-                                 const std::optional<GoalSpec>& asked) {
-  if (asked && study::may_answer(study, *asked)) return asked;
+                                 const std::optional<GoalSpec>& requested) {
+  if (requested && study::may_answer(study, *requested)) return requested;
   const StudyData& owner = has_own_goals(property) ? study : *group.front().study;
   if (owner.goals.empty()) return automatic_goal(owner);
   return has_own_goals(property) ? owner.goals.front() : goal_in_common(group);
 }
 
-std::vector<StudyCurve> curves_of(const std::vector<NamedStudy>& group, Property property, const std::optional<GoalSpec>& asked) {
+std::vector<StudyCurve> curves_of(const std::vector<NamedStudy>& group, Property property, const std::optional<GoalSpec>& requested) {
   std::vector<StudyCurve> curves;
   std::map<std::string, int> num_named;
   for (const NamedStudy& named : group) ++num_named[properties_of(named)[property]];
   for (const NamedStudy& named : group) {
-    const auto goal = goal_for(*named.study, group, property, asked);
+    const auto goal = goal_for(*named.study, group, property, requested);
     if (!goal) continue;
     StudyCurve curve{.study = named.study, .name = properties_of(named)[property], .goal = *goal};
     if (num_named[curve.name] > 1 && property != kSeed) curve.name += " (" + named.name + ")";
@@ -136,8 +136,8 @@ bool all_have_point(const std::vector<StudyCurve>& curves, double batch) {
 }
 
 /// The requested batch size, else the smallest one, at which every curve has a point.
-std::optional<double> common_batch(const std::vector<StudyCurve>& curves, double asked) {
-  if (asked > 0 && all_have_point(curves, asked)) return asked;
+std::optional<double> common_batch(const std::vector<StudyCurve>& curves, double requested) {
+  if (requested > 0 && all_have_point(curves, requested)) return requested;
   for (const Mark& mark : curves.front().series.marks)
     if (all_have_point(curves, mark.x)) return mark.x;
   return std::nullopt;
@@ -186,9 +186,9 @@ std::string title_of(const std::vector<NamedStudy>& group, const std::vector<Stu
 }
 
 /// Adds the panels of a group, and its studies to `shown`.
-void add_panels(Figure& figure, const std::vector<NamedStudy>& group, const Kind& kind, const std::optional<GoalSpec>& asked,
+void add_panels(Figure& figure, const std::vector<NamedStudy>& group, const Kind& kind, const std::optional<GoalSpec>& requested,
                 double reference_batch, std::set<const StudyData*>& shown) {
-  const std::vector<StudyCurve> curves = curves_of(group, kind.property, asked);
+  const std::vector<StudyCurve> curves = curves_of(group, kind.property, requested);
   if (curves.size() < 2) return;
   for (const StudyCurve& curve : curves) shown.insert(curve.study);
   const std::string id = figure.id + "-" + std::to_string(figure.panels.size());

@@ -140,14 +140,14 @@ std::optional<GoalSpec> automatic_goal(const StudyData& study) {
   return std::nullopt;
 }
 
-std::vector<GoalSpec> several_goals(const StudyData& study, const GoalSpec& goal, const std::vector<GoalSpec>& asked) {
+std::vector<GoalSpec> several_goals(const StudyData& study, const GoalSpec& goal, const std::vector<GoalSpec>& requested) {
   std::vector<GoalSpec> goals = {goal};
   const auto easiest_first = [&] {
     std::sort(goals.begin(), goals.end(),
               [&](const GoalSpec& a, const GoalSpec& b) { return study::is_better(b.value, a.value, goal.metric); });
   };
-  if (!asked.empty()) {
-    for (const GoalSpec& one : asked)
+  if (!requested.empty()) {
+    for (const GoalSpec& one : requested)
       if (one.metric == goal.metric && one.value != goal.value) goals.push_back(one);
     easiest_first();
     return goals;

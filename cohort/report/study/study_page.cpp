@@ -115,19 +115,19 @@ std::string suffix_of(const ReportedStudy& study, size_t number) {
 }
 
 /// The requested goal, or the study's own; none where one has to be chosen.
-std::optional<GoalSpec> goal_of(const StudyData& study, const std::optional<GoalSpec>& asked, bool is_first) {
-  if (asked && (is_first || study::may_answer(study, *asked))) return asked;
+std::optional<GoalSpec> goal_of(const StudyData& study, const std::optional<GoalSpec>& requested, bool is_first) {
+  if (requested && (is_first || study::may_answer(study, *requested))) return requested;
   if (!study.goals.empty() && (is_first || study::may_answer(study, study.goals.front()))) return study.goals.front();
   return std::nullopt;
 }
 
-/// Sets goal (`asked` where the study measures it, else its own, else an automatic one), analysis, flags and sentences; not path, plots and
-/// worth.
-StudyReport analyse_reported(const ReportedStudy& study, const std::optional<GoalSpec>& asked, const StudyReportOptions& options) {
+/// Sets goal (`requested` where the study measures it, else its own, else an automatic one), analysis, flags and sentences; not path, plots
+/// and worth.
+StudyReport analyse_reported(const ReportedStudy& study, const std::optional<GoalSpec>& requested, const StudyReportOptions& options) {
   const StudyData& data = study.data;
   StudyReport report{.name = study.name};
   const bool is_first = &study == &options.studies.front();
-  std::optional<GoalSpec> goal = goal_of(data, asked, is_first);
+  std::optional<GoalSpec> goal = goal_of(data, requested, is_first);
   const bool is_automatic = !goal;
   if (!goal) goal = automatic_goal(data);
   report.has_goal = goal.has_value() && !data.batches.empty();

@@ -30,15 +30,15 @@ void CensorRule::note(const Measurement& measurement, ReachedSteps& own) const {
     if (own[i] == kNever && goals_[i].reached(measurement)) own[i] = measurement.step;
 }
 
-int64_t CensorRule::wanted(const ReachedSteps& best, const ReachedSteps& own) const {
+int64_t CensorRule::step_limit(const ReachedSteps& best, const ReachedSteps& own) const {
   if (!enabled_ || goals_.empty()) return kNever;
   int64_t last = 0;
   for (size_t i = 0; i < goals_.size(); ++i) last = std::max(last, times(margin_, std::min(best[i], own[i])));
   return last;
 }
 
-int64_t CensorRule::wanted(const TrialBound& bound, const ReachedSteps& own) const {
-  return std::min(bound.stop_at, wanted(bound.best, own));
+int64_t CensorRule::step_limit(const TrialBound& bound, const ReachedSteps& own) const {
+  return std::min(bound.stop_at, step_limit(bound.best, own));
 }
 
 TrialSummary summarise(const Trial& trial, const CensorRule& rule, Metric metric) {
@@ -155,8 +155,8 @@ FinalTrial TrialQueue::classify(const TrialSummary& summary) const {
     const int64_t step = summary.evaluated[i];
     for (size_t goal = 0; goal < own.size(); ++goal)
       if (summary.reached[goal] <= step) own[goal] = summary.reached[goal];
-    if (step < rule_.wanted(best_, own)) continue;
-    const bool by_itself = step >= train_steps_ || step >= rule_.wanted(rule_.none_reached(), own);
+    if (step < rule_.step_limit(best_, own)) continue;
+    const bool by_itself = step >= train_steps_ || step >= rule_.step_limit(rule_.none_reached(), own);
     return {summary.id, by_itself ? TrialStatus::kComplete : TrialStatus::kCensored, step, i + 1};
   }
   if (summary.status == TrialStatus::kCensored || summary.status == TrialStatus::kIncomplete)
@@ -213,7 +213,7 @@ bool HalvingQueue::at_rung(const TrialSummary& summary, int rung) const {
 
 /// Whether its goal ended the trial; the runner reports such a trial as censored, because it was asked to stop.
 bool HalvingQueue::ended_by_goal(const TrialSummary& summary) const {
-  return summary.status != TrialStatus::kInfeasible && summary.steps >= rule_.wanted(rule_.none_reached(), summary.reached);
+  return summary.status != TrialStatus::kInfeasible && summary.steps >= rule_.step_limit(rule_.none_reached(), summary.reached);
 }
 
 /// The best third of `members` by their values at the rung.

@@ -38,9 +38,9 @@ class CensorRule {
   void note(const Measurement& measurement, ReachedSteps& own) const;
   /// The trial stops at its first evaluation at or beyond this step: the largest over the goals of ceil(margin x the fewer steps of the
   /// best lower trial and its own); kNever while one of them was reached by neither, or without censoring.
-  int64_t wanted(const ReachedSteps& best, const ReachedSteps& own) const;
+  int64_t step_limit(const ReachedSteps& best, const ReachedSteps& own) const;
   /// The same, limited by the bound's own stop_at.
-  int64_t wanted(const TrialBound& bound, const ReachedSteps& own) const;
+  int64_t step_limit(const TrialBound& bound, const ReachedSteps& own) const;
 
  private:
   std::vector<GoalSpec> goals_;

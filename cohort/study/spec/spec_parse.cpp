@@ -7,7 +7,9 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,7 +69,11 @@ class TomlTable {
   std::string place(const toml::node* node) const;
   std::string title() const { return name_.empty() ? "" : "[" + name_ + "] "; }
   [[noreturn]] void fail_type(const std::string& key, const toml::node& node, const std::string& expected) const;
-  const toml::array& list(const std::string& key, const std::string& expected) const;
+  /// The value of a key, or `fallback`; `convert` returns none for invalid nodes.
+  template <typename Value, typename Convert>
+  Value scalar(const std::string& key, const Value& fallback, const std::string& expected, const Convert& convert) const;
+  template <typename Value, typename Convert>
+  std::vector<Value> list(const std::string& key, const std::string& expected, const Convert& convert) const;
 
   std::string file_, name_;
   const toml::table* table_;  // Null where the file has no such table.
@@ -84,12 +90,18 @@ std::string describe(const toml::node& node) {
   return "a date or time";
 }
 
-/// Also converts whole numbers.
-bool to_number(const toml::node& node, double& value) {
-  if (const auto* whole = node.as_integer()) value = static_cast<double>(whole->get());
-  else if (const auto* number = node.as_floating_point()) value = number->get();
-  else return false;
-  return std::isfinite(value);
+std::optional<std::string> text_of(const toml::node& node) { return node.value_exact<std::string>(); }
+
+std::optional<int64_t> whole_of(const toml::node& node, int64_t minimum, int64_t maximum) {
+  const std::optional<int64_t> value = node.value_exact<int64_t>();
+  return value && *value >= minimum && *value <= maximum ? value : std::nullopt;
+}
+
+/// Finite numbers; also converts whole numbers.
+std::optional<double> number_of(const toml::node& node, double minimum, double maximum) {
+  const auto* whole = node.as_integer();
+  const std::optional<double> value = whole ? std::optional(static_cast<double>(whole->get())) : node.value_exact<double>();
+  return value && *value >= minimum && *value <= maximum ? value : std::nullopt;
 }
 
 bool is_name_character(unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; }
@@ -141,77 +153,59 @@ void TomlTable::fail_type(const std::string& key, const toml::node& node, const 
   fail(ErrorCode::kBadInput, place(&node), title(), printable_key(key), ": expected ", expected, ", found ", describe(node));
 }
 
-std::string TomlTable::text(const std::string& key, const std::string& fallback) const {
+template <typename Value, typename Convert>
+Value TomlTable::scalar(const std::string& key, const Value& fallback, const std::string& expected, const Convert& convert) const {
   if (!has(key)) return fallback;
   const toml::node& node = *table_->get(key);
-  if (!node.is_string()) fail_type(key, node, "a text in quotes");
-  return node.as_string()->get();
+  const std::optional<Value> value = convert(node);
+  if (!value) fail_type(key, node, expected);
+  return *value;
+}
+
+template <typename Value, typename Convert>
+std::vector<Value> TomlTable::list(const std::string& key, const std::string& expected, const Convert& convert) const {
+  std::vector<Value> values;
+  if (!has(key)) return values;
+  const toml::node& node = *table_->get(key);
+  if (!node.is_array()) fail_type(key, node, expected);
+  for (const toml::node& item : *node.as_array()) {
+    const std::optional<Value> value = convert(item);
+    if (!value) fail_type(key, item, expected);
+    values.push_back(*value);
+  }
+  return values;
+}
+
+std::string TomlTable::text(const std::string& key, const std::string& fallback) const {
+  return scalar(key, fallback, "a text in quotes", text_of);
 }
 
 int64_t TomlTable::whole(const std::string& key, int64_t fallback, int64_t minimum, int64_t maximum) const {
-  if (!has(key)) return fallback;
-  const toml::node& node = *table_->get(key);
-  const auto* value = node.as_integer();
-  if (!value || value->get() < minimum || value->get() > maximum)
-    fail_type(key, node, concat("a whole number from ", minimum, " to ", maximum));
-  return value->get();
+  return scalar(key, fallback, concat("a whole number from ", minimum, " to ", maximum),
+                [&](const toml::node& node) { return whole_of(node, minimum, maximum); });
 }
 
 double TomlTable::number(const std::string& key, double fallback, double minimum, double maximum) const {
-  if (!has(key)) return fallback;
-  const toml::node& node = *table_->get(key);
-  double value = 0;
-  if (!to_number(node, value) || value < minimum || value > maximum)
-    fail_type(key, node, "a number from " + number_text(minimum) + " to " + number_text(maximum));
-  return value;
+  return scalar(key, fallback, "a number from " + number_text(minimum) + " to " + number_text(maximum),
+                [&](const toml::node& node) { return number_of(node, minimum, maximum); });
 }
 
 bool TomlTable::flag(const std::string& key, bool fallback) const {
-  if (!has(key)) return fallback;
-  const toml::node& node = *table_->get(key);
-  if (!node.is_boolean()) fail_type(key, node, "true or false");
-  return node.as_boolean()->get();
-}
-
-const toml::array& TomlTable::list(const std::string& key, const std::string& expected) const {
-  const toml::node& node = *table_->get(key);
-  if (!node.is_array()) fail_type(key, node, expected);
-  return *node.as_array();
+  return scalar(key, fallback, "true or false", [](const toml::node& node) { return node.value_exact<bool>(); });
 }
 
 std::vector<std::string> TomlTable::texts(const std::string& key) const {
-  std::vector<std::string> values;
-  if (!has(key)) return values;
-  const std::string expected = "a list of texts in quotes";
-  for (const toml::node& node : list(key, expected)) {
-    if (!node.is_string()) fail_type(key, node, expected);
-    values.push_back(node.as_string()->get());
-  }
-  return values;
+  return list<std::string>(key, "a list of texts in quotes", text_of);
 }
 
 std::vector<int64_t> TomlTable::wholes(const std::string& key, int64_t minimum, int64_t maximum) const {
-  std::vector<int64_t> values;
-  if (!has(key)) return values;
-  const std::string expected = concat("a list of whole numbers from ", minimum, " to ", maximum);
-  for (const toml::node& node : list(key, expected)) {
-    const auto* value = node.as_integer();
-    if (!value || value->get() < minimum || value->get() > maximum) fail_type(key, node, expected);
-    values.push_back(value->get());
-  }
-  return values;
+  return list<int64_t>(key, concat("a list of whole numbers from ", minimum, " to ", maximum),
+                       [&](const toml::node& node) { return whole_of(node, minimum, maximum); });
 }
 
 std::vector<double> TomlTable::numbers(const std::string& key) const {
-  std::vector<double> values;
-  if (!has(key)) return values;
-  const std::string expected = "a list of finite numbers";
-  for (const toml::node& node : list(key, expected)) {
-    double value = 0;
-    if (!to_number(node, value)) fail_type(key, node, expected);
-    values.push_back(value);
-  }
-  return values;
+  constexpr double kMax = std::numeric_limits<double>::max();
+  return list<double>(key, "a list of finite numbers", [](const toml::node& node) { return number_of(node, -kMax, kMax); });
 }
 
 // The tables of SPEC.toml.
