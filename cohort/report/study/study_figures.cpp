@@ -264,7 +264,7 @@ constexpr FigureRow kFigures[] = {
      "leave it, part of every larger batch is wasted; where they are flat, all of it is.",
      false, draw_steps},
     {"fig2_goals", "Several goals",
-     "The same trials requested for easier and harder goals. A harder goal takes more steps; whether the curves bend at the same batch "
+     "The same trials at easier and harder goals. A harder goal takes more steps; whether the curves bend at the same batch "
      "size "
      "says how much the result depends on the goal.",
      false, draw_goals},
@@ -277,7 +277,7 @@ constexpr FigureRow kFigures[] = {
     {"fig9_scatter_steps", "Trials within a budget of steps", "", true, draw_scatter_steps},
     {"fig10_scatter_epochs", "Trials within a budget of epochs", "", true, draw_scatter_epochs},
     {"fig11_budgets", "Best value at a fixed budget",
-     "The same trials requested the other way round: what can be had for a number of steps, or of passes over the data? A budget of steps "
+     "The best value of the same trials within a number of steps, or of passes over the data. A budget of steps "
      "favours large batches, one of epochs small ones.",
      false, draw_budgets},
 };

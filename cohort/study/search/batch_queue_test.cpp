@@ -46,7 +46,7 @@ TEST_CASE("a trial is wanted up to margin times the fewer steps, while any goal 
   CHECK(rule.step_limit({10, 21}, {5, 20}) == 30);
   CHECK(rule.step_limit(TrialBound{25, {10, 21}}, {kNever, kNever}) == 25);
   spec.censor = false;
-  CHECK(CensorRule(spec).wanted({10, 21}, {5, 5}) == kNever);
+  CHECK(CensorRule(spec).step_limit({10, 21}, {5, 5}) == kNever);
 }
 
 TEST_CASE("known answers: cut, censored, infeasible, complete") {
