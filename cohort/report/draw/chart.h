@@ -58,8 +58,8 @@ std::string stacked_bar(const std::vector<Part>& parts, double full_size, const 
 struct BarRow {
   std::string name;
   std::vector<Part> parts;
-  std::string value;  ///< Shown behind the bar.
-  std::string label;  ///< Accessible title; default: name and value.
+  std::string value;       ///< Shown behind the bar.
+  std::string label = {};  ///< Accessible title; default: name and value.
 };
 std::string bar_rows(const std::vector<BarRow>& rows);
 

@@ -260,18 +260,17 @@ struct FigureRow {
 };
 constexpr FigureRow kFigures[] = {
     {"fig1_steps", "Steps to the goal",
-     "The least steps that any trial needed at each batch size. Twice the batch for half the steps is the dashed line; where the points "
+     "The fewest steps of any trial at each batch size. Twice the batch for half the steps is the dashed line; where the points "
      "leave it, part of every larger batch is wasted; where they are flat, all of it is.",
      false, draw_steps},
     {"fig2_goals", "Several goals",
-     "The same trials at easier and harder goals. A harder goal takes more steps; whether the curves bend at the same batch "
-     "size "
-     "says how much the result depends on the goal.",
+     "The same trials at easier and harder goals. A harder goal takes more steps; whether the curves bend at the same batch size says how "
+     "much the result depends on the goal.",
      false, draw_goals},
-    {"fig7_label_smoothing", "Label smoothing",
-     "Trials split by the label smoothing that they drew: what the best of each could reach, and how soon.", true, draw_label_smoothing},
+    {"fig7_label_smoothing", "Label smoothing", "Trials by their label smoothing: the best value of each group, and its steps to the goal.",
+     true, draw_label_smoothing},
     {"fig8_parameters", "Best metaparameters",
-     "What the trial that reached the goal first had drawn. The rules by which learning rates are often scaled start at the smallest batch "
+     "The metaparameters of the trial that reached the goal first. The usual rules of scaling learning rates start at the smallest batch "
      "size.",
      false, draw_parameters},
     {"fig9_scatter_steps", "Trials within a budget of steps", "", true, draw_scatter_steps},
