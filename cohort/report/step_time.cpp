@@ -106,14 +106,13 @@ std::string waste_markup(const RunRecord& run) {
   const WasteRecord& waste = *run.waste;
   Table list;
   list.columns = {{"shares", false}, {"waiting, predicted", true}, {"measured", true}, {"a step, predicted", true}, {"measured", true}};
-  const auto percent_or_dash = [](double share) { return std::isfinite(share) ? percent_text(share) : std::string("-"); };
-  const auto time_or_dash = [](double seconds) { return std::isfinite(seconds) ? milliseconds_text(seconds) : std::string("-"); };
-  list.rows.push_back({"equal", percent_or_dash(waste.predicted_equal_waste), percent_or_dash(waste.measured_equal_waste),
-                       time_or_dash(waste.predicted_equal_step_seconds), time_or_dash(waste.measured_equal_step_seconds)});
+  const std::string unknown = percent_text(kUnknown);
+  list.rows.push_back({"equal", percent_text(waste.predicted_equal_waste), percent_text(waste.measured_equal_waste),
+                       milliseconds_text(waste.predicted_equal_step_seconds), milliseconds_text(waste.measured_equal_step_seconds)});
   std::vector<std::string> parts;
   for (const double share : waste.shares) parts.push_back(percent_text(share, 0));
-  list.rows.push_back({"those of the last steps: " + escape_html(join(parts, ", ")), "-", percent_or_dash(waste.measured_waste), "-",
-                       time_or_dash(waste.measured_step_seconds)});
+  list.rows.push_back({"those of the last steps: " + escape_html(join(parts, ", ")), unknown, percent_text(waste.measured_waste), unknown,
+                       milliseconds_text(waste.measured_step_seconds)});
   return element("p", {}, escape_html(waste.sentence + ".")) + "\n" + table(list, "Waiting for the slowest worker");
 }
 

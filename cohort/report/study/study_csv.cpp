@@ -39,44 +39,37 @@ std::string heading_for(std::string name, const std::vector<std::string>& taken)
   return name;
 }
 
-std::vector<std::string> field_names(const std::vector<StudyChart>& panels) {
-  std::vector<std::string> names;
-  for (const StudyChart& panel : panels) {
-    for (const PlotSeries& series : panel.series) {
-      for (const Mark& mark : series.marks) {
-        for (const Field& field : mark.fields) {
-          if (std::find(names.begin(), names.end(), field.name) == names.end()) names.push_back(field.name);
-        }
-      }
-    }
-  }
-  return names;
+template <typename Visit>
+void for_each_mark(const std::vector<StudyChart>& panels, const Visit& visit) {
+  for (const StudyChart& panel : panels)
+    for (const PlotSeries& series : panel.series)
+      for (const Mark& mark : series.marks) visit(panel, series, mark);
 }
 
 }  // namespace
 
 std::string plot_csv(const std::vector<StudyChart>& panels) {
-  const std::vector<std::string> names = field_names(panels);
+  std::vector<std::string> names;
+  for_each_mark(panels, [&](const StudyChart&, const PlotSeries&, const Mark& mark) {
+    for (const Field& field : mark.fields)
+      if (std::find(names.begin(), names.end(), field.name) == names.end()) names.push_back(field.name);
+  });
   std::vector<std::string> headings = split(std::string(kColumns), ',');
   for (const std::string& name : names) headings.push_back(cell(heading_for(name, headings)));
   std::string out = join(headings, ",") + "\n";
-  for (const StudyChart& panel : panels) {
-    for (const PlotSeries& series : panel.series) {
-      for (const Mark& mark : series.marks) {
-        std::vector<std::string> row = {cell(panel.title),
-                                        cell(series.name),
-                                        number(mark.x),
-                                        number(mark.y),
-                                        mark.bar ? number(mark.bar->first) : "",
-                                        mark.bar ? number(mark.bar->second) : ""};
-        for (const std::string& name : names) {
-          const auto field = std::find_if(mark.fields.begin(), mark.fields.end(), [&](const Field& one) { return one.name == name; });
-          row.push_back(field == mark.fields.end() ? "" : cell(field->exact));
-        }
-        out += join(row, ",") + "\n";
-      }
+  for_each_mark(panels, [&](const StudyChart& panel, const PlotSeries& series, const Mark& mark) {
+    std::vector<std::string> row = {cell(panel.title),
+                                    cell(series.name),
+                                    number(mark.x),
+                                    number(mark.y),
+                                    mark.bar ? number(mark.bar->first) : "",
+                                    mark.bar ? number(mark.bar->second) : ""};
+    for (const std::string& name : names) {
+      const auto field = std::find_if(mark.fields.begin(), mark.fields.end(), [&](const Field& one) { return one.name == name; });
+      row.push_back(field == mark.fields.end() ? "" : cell(field->exact));
     }
-  }
+    out += join(row, ",") + "\n";
+  });
   return out;
 }
 
