@@ -148,8 +148,12 @@ struct Column {
   std::function<std::string(const RankRecord&)> cell;  ///< Markup; "" where the rank has no value.
 };
 
-std::string in_part(const RankRecord& rank, const std::function<std::string(const PartRecord&)>& cell) {
-  return rank.part ? cell(*rank.part) : "";
+Column part_column(const char* heading, bool is_number, std::function<std::string(const PartRecord&)> cell) {
+  return {{heading, is_number}, [cell = std::move(cell)](const RankRecord& rank) { return rank.part ? cell(*rank.part) : std::string(); }};
+}
+
+Column bytes_column(const char* heading, std::optional<int64_t> RankRecord::* bytes) {
+  return {{heading, true}, [bytes](const RankRecord& rank) { return rank.*bytes ? escape_html(bytes_text(rank.*bytes)) : std::string(); }};
 }
 
 std::string stages_text(const PartRecord& part) {
@@ -166,36 +170,26 @@ std::string peak_text(const RankRecord& rank) {
   return peak + element("small", {}, escape_html(percent_text(share, 0) + " of " + bytes_text(rank.memory_limit_bytes)));
 }
 
-std::string formula_cell(const std::optional<int64_t>& bytes) { return bytes ? escape_html(bytes_text(bytes)) : ""; }
-
 std::vector<Column> all_columns(int64_t num_steps) {
+  const auto waited = [num_steps](const PartRecord& part) {
+    const bool is_known = std::isfinite(part.waited_seconds) && num_steps > 0;
+    return is_known ? escape_html(milliseconds_text(part.waited_seconds / static_cast<double>(num_steps))) : std::string();
+  };
+  const auto micro_batches = [](const PartRecord& part) {
+    return part.most_kept_micro_batches ? escape_html(count_text(part.most_kept_micro_batches)) : std::string();
+  };
   return {{{"rank", false}, [](const RankRecord& rank) { return std::to_string(rank.rank); }},
-          {{"data", false},
-           [](const RankRecord& rank) { return in_part(rank, [](const PartRecord& part) { return escape_html(part.data); }); }},
-          {{"pipe", false},
-           [](const RankRecord& rank) { return in_part(rank, [](const PartRecord& part) { return escape_html(part.pipe); }); }},
-          {{"tensor", false},
-           [](const RankRecord& rank) { return in_part(rank, [](const PartRecord& part) { return escape_html(part.tensor); }); }},
-          {{"stages", false}, [](const RankRecord& rank) { return in_part(rank, stages_text); }},
-          {{"waited", true},
-           [num_steps](const RankRecord& rank) {
-             return in_part(rank, [num_steps](const PartRecord& part) -> std::string {
-               if (!std::isfinite(part.waited_seconds) || num_steps <= 0) return "";
-               return escape_html(milliseconds_text(part.waited_seconds / static_cast<double>(num_steps)));
-             });
-           }},
-          {{"kept micro-batches", true},
-           [](const RankRecord& rank) {
-             return in_part(rank, [](const PartRecord& part) {
-               return part.most_kept_micro_batches ? escape_html(count_text(part.most_kept_micro_batches)) : std::string();
-             });
-           }},
-          {{"weights", true}, [](const RankRecord& rank) { return formula_cell(rank.weight_bytes); }},
-          {{"gradients", true}, [](const RankRecord& rank) { return formula_cell(rank.gradient_bytes); }},
-          {{"optimizer", true}, [](const RankRecord& rank) { return formula_cell(rank.optimizer_bytes); }},
+          part_column("data", false, [](const PartRecord& part) { return escape_html(part.data); }),
+          part_column("pipe", false, [](const PartRecord& part) { return escape_html(part.pipe); }),
+          part_column("tensor", false, [](const PartRecord& part) { return escape_html(part.tensor); }),
+          part_column("stages", false, stages_text),
+          part_column("waited", true, waited),
+          part_column("kept micro-batches", true, micro_batches),
+          bytes_column("weights", &RankRecord::weight_bytes),
+          bytes_column("gradients", &RankRecord::gradient_bytes),
+          bytes_column("optimizer", &RankRecord::optimizer_bytes),
           {{"peak of tensors", true}, peak_text},
-          {{"layers", false},
-           [](const RankRecord& rank) { return in_part(rank, [](const PartRecord& part) { return layer_names(part.layers); }); }}};
+          part_column("layers", false, [](const PartRecord& part) { return layer_names(part.layers); })};
 }
 
 }  // namespace

@@ -46,6 +46,8 @@ httplib::TaskQueue* make_thread_pool() {
   ::pthread_setattr_default_np(&larger);
   auto* const pool = new httplib::ThreadPool(kMaxConnections);
   ::pthread_setattr_default_np(&before);
+  ::pthread_attr_destroy(&larger);
+  ::pthread_attr_destroy(&before);
   return pool;
 }
 
