@@ -51,6 +51,9 @@ TrialSummary summarise(const Trial& trial, const CensorRule& rule, Metric metric
   return summary;
 }
 
+BatchQueue::BatchQueue(const StudySpec& spec, const BatchSpec& batch)
+    : rule_(spec), num_trials_(batch.num_trials), max_draws_(spec.max_draws_factor * batch.num_trials), best_(rule_.none_reached()) {}
+
 std::unique_ptr<BatchQueue> make_batch_queue(const StudySpec& spec, const BatchSpec& batch) {
   if (spec.halving) return std::make_unique<HalvingQueue>(spec, batch);
   return std::make_unique<TrialQueue>(spec, batch);
@@ -77,12 +80,7 @@ void take_minimum(ReachedSteps& best, const ReachedSteps& other) {
 
 }  // namespace
 
-TrialQueue::TrialQueue(const StudySpec& spec, const BatchSpec& batch)
-    : rule_(spec),
-      num_trials_(batch.num_trials),
-      train_steps_(batch.train_steps),
-      max_draws_(spec.max_draws_factor * batch.num_trials),
-      best_(rule_.none_reached()) {}
+TrialQueue::TrialQueue(const StudySpec& spec, const BatchSpec& batch) : BatchQueue(spec, batch), train_steps_(batch.train_steps) {}
 
 bool TrialQueue::done() const { return num_kept_ >= num_trials_ || first_undecided_ >= max_draws_; }
 
@@ -188,12 +186,9 @@ std::vector<FinalTrial> TrialQueue::take_final() {
 // INFEASIBLE and is not replaced. All trials of the batch size are decided at once, at its end.
 // Source: Jamieson and Talwalkar, 2016, 1502.07943, one bracket.
 HalvingQueue::HalvingQueue(const StudySpec& spec, const BatchSpec& batch)
-    : rule_(spec),
+    : BatchQueue(spec, batch),
       metric_(spec.goals.empty() ? kValLoss : spec.goals.front().metric),
-      num_trials_(batch.num_trials),
-      max_draws_(spec.max_draws_factor * batch.num_trials),
-      rungs_{(batch.train_steps + 8) / 9, (batch.train_steps + 2) / 3, batch.train_steps},
-      best_(rule_.none_reached()) {}
+      rungs_{(batch.train_steps + 8) / 9, (batch.train_steps + 2) / 3, batch.train_steps} {}
 
 void HalvingQueue::restore(const TrialSummary& stored) {
   if (stored.id != num_taken_)

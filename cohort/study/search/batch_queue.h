@@ -71,6 +71,7 @@ struct FinalTrial {
 /// run at once, or on when a bound arrived.
 class BatchQueue {
  public:
+  BatchQueue(const StudySpec& spec, const BatchSpec& batch);
   virtual ~BatchQueue() = default;
   /// Adds a trial that the store holds; called before all other functions, with ids from 0 without gaps.
   virtual void restore(const TrialSummary& stored) = 0;
@@ -87,11 +88,16 @@ class BatchQueue {
   virtual bool done() const = 0;
   virtual int64_t num_taken() const = 0;
   /// Number of taken trials that count.
-  virtual int64_t num_kept() const = 0;
+  int64_t num_kept() const { return num_kept_; }
   /// Lower bound of the trials still to be decided (each infeasible one adds one).
   virtual int64_t num_left() const = 0;
   /// The best steps so far to each watched goal, over decided trials.
-  virtual const ReachedSteps& best() const = 0;
+  const ReachedSteps& best() const { return best_; }
+
+ protected:
+  CensorRule rule_;
+  int64_t num_trials_, max_draws_, num_kept_ = 0;
+  ReachedSteps best_;
 };
 
 std::unique_ptr<BatchQueue> make_batch_queue(const StudySpec& spec, const BatchSpec& batch);
@@ -108,21 +114,16 @@ class TrialQueue final : public BatchQueue {
   std::vector<FinalTrial> take_final() override;
   bool done() const override;
   int64_t num_taken() const override { return first_undecided_; }
-  int64_t num_kept() const override { return num_kept_; }
   int64_t num_left() const override;
-  const ReachedSteps& best() const override { return best_; }
 
  private:
   bool needed(int64_t id) const;
   FinalTrial classify(const TrialSummary& summary) const;
   void count(const FinalTrial& trial, const ReachedSteps& reached);
 
-  CensorRule rule_;
-  int64_t num_trials_ = 0, train_steps_ = 0, max_draws_ = 0;
-  int64_t first_undecided_ = 0;  ///< All lower ids are decided.
-  int64_t first_undrawn_ = 0;    ///< This id and all higher ones have not been started.
-  int64_t num_kept_ = 0;
-  ReachedSteps best_;                      ///< The best of the decided trials that count.
+  int64_t train_steps_;
+  int64_t first_undecided_ = 0;            ///< All lower ids are decided.
+  int64_t first_undrawn_ = 0;              ///< This id and all higher ones have not been started.
   std::set<int64_t> running_, waiting_;    ///< waiting_: lost trials that have to be run again.
   std::map<int64_t, TrialSummary> ended_;  ///< Ended trials that are not yet decided.
 };
@@ -139,9 +140,7 @@ class HalvingQueue final : public BatchQueue {
   std::vector<FinalTrial> take_final() override;
   bool done() const override { return taken_; }
   int64_t num_taken() const override { return num_taken_; }
-  int64_t num_kept() const override { return num_kept_; }
   int64_t num_left() const override;
-  const ReachedSteps& best() const override { return best_; }
 
  private:
   static constexpr int kNumRungs = 3;
@@ -156,14 +155,11 @@ class HalvingQueue final : public BatchQueue {
   bool at_rung(const TrialSummary& summary, int rung) const;
   std::set<int64_t> survivors(const std::set<int64_t>& members, int rung) const;
 
-  CensorRule rule_;
   Metric metric_;
-  int64_t num_trials_ = 0, max_draws_ = 0;
   std::array<int64_t, kNumRungs> rungs_{};
   std::map<int64_t, TrialSummary> ended_;
   std::set<int64_t> running_, stored_;
-  ReachedSteps best_;
-  int64_t num_kept_ = 0, num_taken_ = 0;
+  int64_t num_taken_ = 0;
   bool taken_ = false;
 };
 
