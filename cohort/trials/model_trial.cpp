@@ -233,7 +233,7 @@ TrialOutcome ModelRunner::run(const TrialOrder& order, const TrialWatch& watch) 
   const std::vector<int64_t> grid = study::evaluation_steps(spec_.evaluation_ratio, order.train_steps);
   const int64_t last_measured = progress.measurements.empty() ? -1 : progress.measurements.back().step;
   auto next = std::upper_bound(grid.begin(), grid.end(), last_measured);
-  if (!progress.measurements.empty()) tell(running, 0);
+  if (!progress.measurements.empty()) report_measurements(running, 0);
   while (!running.ended) {
     if (next != grid.end() && *next == progress.step) {
       evaluate_at(running, *next++);
