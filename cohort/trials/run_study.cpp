@@ -18,8 +18,9 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
-#include <thread>
+#include <optional>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
@@ -44,64 +45,18 @@ namespace {
 
 constexpr const char* kEndpointKey = "study/endpoint";
 
-struct Meeting : ServerMeeting {
-  c10::intrusive_ptr<c10d::Store> store;  ///< Kept on rank 0 until all ranks have read the endpoint.
-};
-
-Meeting meeting_of(MessageListener listener) { return {meet_here(std::move(listener)), {}}; }
-
-Meeting meet_over_store(const World& world, double timeout_seconds) {
-  const auto store = make_store(world, timeout_seconds);
-  Meeting meeting{meet_server(world, *store, kEndpointKey, timeout_seconds), {}};
-  if (world.rank == 0) meeting.store = store;
+/// The coordinator's endpoint, and its listener on rank 0, which keeps `store` until all ranks have read the endpoint from it.
+ServerMeeting meet_coordinator(const World& world, const StudyRunOptions& options, c10::intrusive_ptr<c10d::Store>& store) {
+  if (options.listener || world.size == 1) {
+    ServerMeeting meeting = meet_here(options.listener ? std::move(*options.listener) : MessageListener::for_forks());
+    if (world.rank != 0) meeting.listener.reset();  // Forked ranks inherited it.
+    return meeting;
+  }
+  store = make_store(world, options.timeout);
+  ServerMeeting meeting = meet_server(world, *store, kEndpointKey, options.timeout);
+  if (world.rank != 0) store.reset();
   return meeting;
 }
-
-/// For ranks forked by this program, which all inherited the listener; only rank 0 keeps it.
-Meeting meet_after_fork(MessageListener& listener, int rank) {
-  Meeting meeting = meeting_of(std::move(listener));
-  if (rank != 0) meeting.listener.reset();
-  return meeting;
-}
-
-/// Runs the coordinator on a thread. Its connections close when it ends, so that no worker waits for it.
-class CoordinatorThread {
- public:
-  CoordinatorThread(const study::StudySpec& spec, CoordinatorOptions options, MessageServer server)
-      : thread_([this, &spec, options = std::move(options), server = std::move(server)]() mutable {
-          try {
-            StudyCoordinator coordinator(spec, std::move(options), std::move(server));
-            try {
-              code_ = coordinator.run();
-            } catch (...) {
-              failed_rank_ = coordinator.failed_rank();
-              throw;
-            }
-          } catch (...) {
-            error_ = std::current_exception();
-          }
-        }) {}
-  ~CoordinatorThread() {
-    if (thread_.joinable()) thread_.join();
-  }
-  /// Returns or throws the coordinator's result. A failure of another rank is reported by that rank, and thrown here as kEnvironment.
-  int join() {
-    thread_.join();
-    if (!error_) return code_;
-    if (failed_rank_ <= 0) std::rethrow_exception(error_);
-    try {
-      std::rethrow_exception(error_);
-    } catch (const std::exception& error) {
-      fail(ErrorCode::kEnvironment, "the study was ended: ", error.what());
-    }
-  }
-  int failed_rank() const { return failed_rank_; }
-
- private:
-  int code_ = 0, failed_rank_ = -1;
-  std::exception_ptr error_;
-  std::thread thread_;  // Last member, as it uses the others.
-};
 
 /// `stop` is called after every step of a model's trial; may be empty. Errors as make_model_runner().
 std::unique_ptr<study::TrialRunner> make_study_runner(const study::StudySpec& spec, const StudyWorkload& workload, const Group& team,
@@ -126,25 +81,35 @@ int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const
   catch_stop_signals();
   std::optional<EndsSoonAtStop> ends;
   if (!options.listener && world.size > 1) ends.emplace();
-  Meeting meeting = options.listener  ? meet_after_fork(*options.listener, world.rank)
-                    : world.size == 1 ? meeting_of(MessageListener::for_forks())
-                                      : meet_over_store(world, options.timeout);
+  c10::intrusive_ptr<c10d::Store> store;
+  ServerMeeting meeting = meet_coordinator(world, options, store);
   ends.reset();
   // Forked ranks connect for certain, or their launcher reports the reason.
   const double join_seconds = options.listener ? std::max(options.timeout, 60.0) : options.timeout;
   const MessageLimits limits{.silence_seconds = options.timeout};
-  std::optional<CoordinatorThread> coordinator;
-  if (world.rank == 0)
-    coordinator.emplace(spec,
-                        CoordinatorOptions{.folder = options.folder,
+  int failed_rank = -1;
+  std::future<int> coordinator;
+  if (world.rank == 0) {
+    CoordinatorOptions coordinator_options{.folder = options.folder,
                                            .num_ranks = world.size,
                                            .json = options.json,
                                            .quiet = options.quiet,
                                            .num_train_samples = workload.num_train_samples,
                                            .join_seconds = join_seconds,
                                            .timeout = options.timeout,
-                                           .on_all_connected = [&meeting] { meeting.store.reset(); }},
-                        MessageServer(std::move(*meeting.listener), limits));
+                                           .on_all_connected = [&store] { store.reset(); }};
+    // Its connections close when it ends, so that no worker waits for it.
+    coordinator = std::async(std::launch::async, [&spec, &failed_rank, coordinator_options = std::move(coordinator_options),
+                                                  server = MessageServer(std::move(*meeting.listener), limits)]() mutable {
+      StudyCoordinator running(spec, std::move(coordinator_options), std::move(server));
+      try {
+        return running.run();
+      } catch (...) {
+        failed_rank = running.failed_rank();
+        throw;
+      }
+    });
+  }
   int code = 0;
   std::exception_ptr error;
   try {
@@ -163,12 +128,13 @@ int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const
   } catch (...) {
     error = std::current_exception();
   }
-  if (coordinator) {
-    // Where this rank itself failed, the coordinator only repeats its error.
+  if (coordinator.valid()) {
     try {
-      code = coordinator->join();
-    } catch (...) {
-      if (!error || coordinator->failed_rank() != 0) throw;
+      code = coordinator.get();
+    } catch (const std::exception& cause) {
+      // A failure of another rank is reported by that rank; one of this rank is thrown below, and the coordinator only repeats it.
+      if (failed_rank > 0) fail(ErrorCode::kEnvironment, "the study was ended: ", cause.what());
+      if (!error || failed_rank != 0) throw;
     }
   }
   if (error) std::rethrow_exception(error);
