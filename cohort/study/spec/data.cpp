@@ -38,11 +38,7 @@ bool is_better(double value, double other, Metric metric) { return higher_is_bet
 
 bool GoalSpec::reached(const Measurement& measurement) const { return is_better(measurement.values.at(metric), value, metric); }
 
-std::string GoalSpec::text() const {
-  std::array<char, 32> digits{};  // The longest shortest form of a double has 24 characters.
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-  return concat(name_of(metric), higher_is_better(metric) ? '>' : '<', std::string_view(digits.data(), end));
-}
+std::string GoalSpec::text() const { return concat(name_of(metric), higher_is_better(metric) ? '>' : '<', number_text(value)); }
 
 GoalSpec parse_goal_spec(const std::string& text) {
   const std::string shown = printable(text);
@@ -77,6 +73,12 @@ const Trial* find_trial(const BatchStudy& batch, int64_t id) {
   for (const Trial& trial : batch.trials)
     if (trial.id == id) return &trial;
   return nullptr;
+}
+
+std::string number_text(double value) {
+  char text[32];  // The longest shortest form of a double has 24 characters.
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return {text, end};
 }
 
 std::string parameters_text(const Parameters& parameters) {

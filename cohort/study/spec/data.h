@@ -99,6 +99,8 @@ struct StudyData {
 /// Null where the batch size or id does not exist.
 const BatchStudy* find_batch(const StudyData& study, int64_t batch_size);
 const Trial* find_trial(const BatchStudy& batch, int64_t id);
+/// The shortest text that reads back as the same double: 0.1, 1e-05, 3.
+std::string number_text(double value);
 /// "learning_rate 0.0123, momentum 0.9", with four significant digits.
 std::string parameters_text(const Parameters& parameters);
 

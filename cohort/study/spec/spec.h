@@ -99,7 +99,4 @@ uint64_t seed_of_trial(const StudySpec& spec, int64_t id);
 /// so the units are the same at every batch size, whatever else is searched there.
 Parameters parameters_of_trial(const StudySpec& spec, const BatchSpec& batch, int64_t id);
 
-/// The shortest text that reads back as the same double: 0.1, 1e-05, 3.
-std::string number_text(double value);
-
 }  // namespace cohort::study

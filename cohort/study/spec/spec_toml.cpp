@@ -2,7 +2,6 @@
 // or into [batch.N.search].
 
 #include <algorithm>
-#include <charconv>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
@@ -10,12 +9,6 @@
 #include "cohort/study/spec/spec.h"
 
 namespace cohort::study {
-
-std::string number_text(double value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-  return {text, end};
-}
 
 namespace {
 
