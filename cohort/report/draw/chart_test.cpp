@@ -132,7 +132,8 @@ TEST_CASE("study chart: what no axis can show is left out, not drawn somewhere")
   chart.series[0].marks.push_back({.x = 8, .y = kInfinity});
   chart.series[0].marks[0].bar = std::pair(900.0, kInfinity);
   chart.series[0].marks[1].bar = std::pair(std::nan(""), 5.0);
-  chart.vertical_lines = {{"end", 16, std::pair(8.0, kInfinity)}, {"out of sight", 1e9, std::nullopt}, {"unknown", std::nan(""), std::nullopt}};
+  chart.vertical_lines = {
+      {"end", 16, std::pair(8.0, kInfinity)}, {"out of sight", 1e9, std::nullopt}, {"unknown", std::nan(""), std::nullopt}};
   const std::string svg = study_chart(chart);
   CHECK(count(svg, "<use class=\"mark s0\"") == 5);
   CHECK(count(svg, "class=\"bar s0 open\"") == 1);
