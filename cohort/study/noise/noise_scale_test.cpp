@@ -42,7 +42,7 @@ NoiseMeasurement sampled_step(std::mt19937_64& bits, const std::vector<double>& 
 /// The ratio of averages over all steps.
 struct WholeNoiseScale {
   NoiseEstimate sum;
-  double count = 0;
+  int64_t count = 0;
   void add(double small_squared, double small, double large_squared, double large) {
     const NoiseEstimate one = two_batch_estimate(small_squared, small, large_squared, large);
     sum.gradient_squared += one.gradient_squared, sum.trace += one.trace, ++count;
@@ -73,7 +73,7 @@ TEST_CASE("noise scale: both estimates are unbiased for sampled Gaussian gradien
     CHECK(std::abs(t.mean() - trace) < 4 * t.error());
     // The errors themselves are small enough that a wrong weighting would show.
     CHECK(t.error() < 0.03 * trace);
-    CHECK(scale.num_steps() == 3000);
+    CHECK(scale.count == 3000);
     CHECK(scale.trace() == doctest::Approx(t.mean()));
     CHECK(scale.gradient_squared() == doctest::Approx(g.mean()));
     CHECK(scale.noise_scale() == doctest::Approx(trace / gradient_squared).epsilon(0.35));
