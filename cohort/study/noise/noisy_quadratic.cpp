@@ -148,15 +148,32 @@ class ExactState : public QuadraticState {
       learning_rate_ = learning_rate;
     }
     for (size_t level = 0; (steps >> level) > 0; ++level)
-      if ((steps >> level) & 1) apply(level);
+      if ((steps >> level) & 1) apply(level, moments_);
   }
 
-  double loss() const override {
-    double sum = 0;
-    for (size_t block = 0; block < moments_.size(); ++block)
-      for (size_t lane = 0; lane < kLanes; ++lane)
-        if (curvatures_.of_block[block][lane] > 0) sum += curvatures_.of_block[block][lane] * moments_[block][measured()][measured()][lane];
-    return sum / 2;
+  double loss() const override { return loss_of(moments_); }
+
+  std::optional<int64_t> advance_to(double goal, double learning_rate, int max_doublings) override {
+    if (loss() < goal) return 0;
+    maps_.clear();
+    learning_rate_ = learning_rate;
+    int64_t steps = 0;
+    std::vector<Matrix<D>> there;
+    int level = 0;
+    for (;; ++level) {  // Up, while 2^level steps are too few.
+      there = moments_;
+      apply(static_cast<size_t>(level), there);
+      if (loss_of(there) < goal) break;
+      if (level == max_doublings || !std::isfinite(loss_of(there))) return std::nullopt;
+    }
+    while (--level >= 0) {
+      there = moments_;
+      apply(static_cast<size_t>(level), there);
+      if (loss_of(there) < goal) continue;
+      moments_ = there;
+      steps += int64_t{1} << level;
+    }
+    return steps;
   }
 
  private:
@@ -165,14 +182,22 @@ class ExactState : public QuadraticState {
   /// Index of the state component that the loss is computed from.
   size_t measured() const { return model_.averaging > 0 ? D - 1 : 0; }
 
+  double loss_of(const std::vector<Matrix<D>>& moments) const {
+    double sum = 0;
+    for (size_t block = 0; block < moments.size(); ++block)
+      for (size_t lane = 0; lane < kLanes; ++lane)
+        if (curvatures_.of_block[block][lane] > 0) sum += curvatures_.of_block[block][lane] * moments[block][measured()][measured()][lane];
+    return sum / 2;
+  }
+
   /// Makes 2^level steps.
-  void apply(size_t level) {
+  void apply(size_t level, std::vector<Matrix<D>>& moments) {
     while (maps_.size() <= level) {
       std::vector<Map<D>> next(moments_.size());
       for (size_t block = 0; block < next.size(); ++block) next[block] = maps_.empty() ? one_step(block) : maps_.back()[block].doubled();
       maps_.push_back(std::move(next));
     }
-    for (size_t block = 0; block < moments_.size(); ++block) maps_[level][block].apply(moments_[block]);
+    for (size_t block = 0; block < moments.size(); ++block) maps_[level][block].apply(moments[block]);
   }
 
   Map<D> one_step(size_t block) const {
@@ -236,6 +261,10 @@ class SampledState : public QuadraticState {
     double sum = 0;
     for (size_t i = 0; i < weights.size(); ++i) sum += h_[i] * weights[i] * weights[i];
     return sum / 2;
+  }
+
+  std::optional<int64_t> advance_to(double, double, int) override {
+    fail(ErrorCode::kBadInput, "noisy-quadratic: steps to a loss are known in advance for its expectation only (sampled=0)");
   }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cohort/study/search/trial_runner.h"
@@ -43,6 +44,9 @@ class QuadraticState {
   virtual void advance(int64_t steps, double learning_rate) = 0;
   /// The loss of the weights, or of their moving average where the model has one. Not finite, or huge, after a divergence.
   virtual double loss() const = 0;
+  /// Advances to the last step before the loss falls below `goal` and returns the number of steps; none where 2^max_doublings steps do not
+  /// reach it. This is the first crossing where the loss decreases steadily. Error(kBadInput) for sampled paths.
+  virtual std::optional<int64_t> advance_to(double goal, double learning_rate, int max_doublings) = 0;
 };
 
 /// `model.sampled` selects the kind of state; a sampled path is a pure function of `seed`.
