@@ -1,5 +1,4 @@
-// A training whose workers do not wait for one another, under the virtual clock or not: what it cost in time, how late pushes were, who did
-// how much.
+// Asynchronous training, with real or simulated workers: loss over virtual time, staleness of pushes, and the work of each worker.
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +14,7 @@
 namespace cohort::report {
 namespace {
 
-constexpr size_t kMostRows = 32;
+constexpr size_t kMaxRows = 32;
 
 std::string loss_over_time(const RunRecord& run) {
   LineChart chart;
@@ -27,7 +26,7 @@ std::string loss_over_time(const RunRecord& run) {
   const Curve smoothed = smoothed_loss(run);
   for (size_t i = 0; i < run.steps.size() && i < smoothed.size(); ++i) training.push_back({run.steps[i].virtual_seconds, smoothed[i].y});
   for (const EvalRecord& eval : run.evals) validation.push_back({eval.virtual_seconds, eval.val_loss});
-  // Steps of another kind of run, before a resume, have no virtual time.
+  // Steps of a synchronous run before a resume have no virtual time.
   for (Curve* const curve : {&training, &validation}) std::erase_if(*curve, [](const Point& point) { return !std::isfinite(point.x); });
   if (training.empty()) return "";
   chart.x_high = std::max(training.back().x, validation.empty() ? 0 : validation.back().x);
@@ -63,15 +62,15 @@ std::string workers_table(const AsyncRecord& async) {
                         {"waiting s", true},
                         {"moving s", true}}};
   for (size_t i = 0; i < workers.size(); ++i) {
-    // Of many the first and the last.
-    if (workers.size() > kMostRows && i >= kMostRows / 2 && i < workers.size() - kMostRows / 2) continue;
+    // Only the first and the last of many workers.
+    if (workers.size() > kMaxRows && i >= kMaxRows / 2 && i < workers.size() - kMaxRows / 2) continue;
     const AsyncRecord::Worker& w = workers[i];
     out.rows.push_back({with_commas(w.worker), significant(w.speed, 3), with_commas(w.pushes), with_commas(w.samples), with_commas(w.lost),
                         with_commas(w.deaths), with_commas(w.left), significant(w.computing_seconds, 3), significant(w.waiting_seconds, 3),
                         significant(w.moving_seconds, 3)});
   }
-  return table(out, workers.size() > kMostRows
-                        ? concat("The ", kMostRows / 2, " workers with most samples and as many with fewest, of ", workers.size())
+  return table(out, workers.size() > kMaxRows
+                        ? concat("The ", kMaxRows / 2, " workers with most samples and as many with fewest, of ", workers.size())
                         : std::string("What each worker did"));
 }
 

@@ -1,4 +1,4 @@
-// What a model got wrong: classes taken for one another, and the pictures on which it was most sure, and wrong.
+// The errors of a model: the confusion matrix, and the images with the most confident wrong predictions.
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMaxHeatMapClasses = 40;
 constexpr size_t kMaxListedClasses = 60;
 constexpr size_t kMaxListedErrors = 3;
-constexpr double kDarkCell = 0.75;  // From this strength on the blue of a right cell asks for a light number; the orange never does.
+constexpr double kDarkCell = 0.75;  // From this strength on the blue of a right cell needs light text; the orange never does.
 
 double row_sum(const ConfusionRecord& confusion, size_t row) {
   double sum = 0;
@@ -52,11 +52,10 @@ std::string heat_map(const ConfusionRecord& confusion) {
     for (size_t column = 0; column < confusion.classes.size(); ++column) body += cell(confusion, row, column, sum);
     body += "</tr>\n";
   }
-  return element("div", {{"class", "scroll"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", "Confusion matrix"}},
-                 "<table class=\"heat\"><thead><tr>" + head + "</tr></thead>\n<tbody>" + body + "</tbody></table>");
+  return scroll_box("Confusion matrix", "<table class=\"heat\"><thead><tr>" + head + "</tr></thead>\n<tbody>" + body + "</tbody></table>");
 }
 
-/// Share of each true class that was recognized, the worst first.
+/// The recall of each class, the worst first.
 std::string recall_list(const ConfusionRecord& confusion) {
   std::vector<std::pair<double, size_t>> classes;
   for (size_t row = 0; row < confusion.classes.size(); ++row) {
@@ -101,13 +100,13 @@ std::string worst_errors(const ConfusionRecord& confusion) {
   return "Most often mistaken: " + join(parts, ", ") + ".";
 }
 
-constexpr size_t kMostPictures = 24;
-constexpr size_t kMostLetters = size_t{64} * 1024;  // Of one picture; those that Cohort writes have a quarter of them.
+constexpr size_t kMaxPictures = 24;
+constexpr size_t kMaxBase64Bytes = size_t{64} * 1024;  // Per image; those that Cohort writes have a quarter of it.
 constexpr std::string_view kPngSignature("\x89PNG\r\n\x1a\n", 8);
 
-/// Whatever the file says, nothing but a small PNG gets into the page.
+/// Only small PNG images are embedded, whatever the file contains.
 bool is_small_png(const std::string& text) {
-  if (text.size() > kMostLetters) return false;
+  if (text.size() > kMaxBase64Bytes) return false;
   const std::optional<std::string> bytes = from_base64(text);
   return bytes && bytes->starts_with(kPngSignature);
 }
@@ -139,14 +138,14 @@ std::string mistakes_section(const RunRecord& run) {
   std::string content;
   size_t count = 0;
   for (const MistakeRecord& mistake : run.mistakes->pictures) {
-    if (count == kMostPictures || !is_small_png(mistake.png)) continue;
+    if (count == kMaxPictures || !is_small_png(mistake.png)) continue;
     content += figure(mistake) + "\n";
     ++count;
   }
   if (count == 0) return "";
-  return section("mistakes", "Surely wrong",
+  return section("mistakes", "Confident errors",
                  concat("The ", count == 1 ? "validation picture" : concat(count, " validation pictures"), " of step ",
-                        with_commas(run.mistakes->step), " on which the model was most sure of a class that is not theirs."),
+                        with_commas(run.mistakes->step), " with the most confident wrong predictions."),
                  element("div", {{"class", "mistakes"}}, content) + "\n");
 }
 

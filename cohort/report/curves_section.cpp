@@ -1,3 +1,5 @@
+// The curves of a training over its steps: losses, errors and metrics, speed, learning rate and gradient norm.
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,8 +13,8 @@
 namespace cohort::report {
 namespace {
 
-constexpr double kSmoothingShare = 0.01;  // The kernel reaches to both sides, so it covers about twice this share of the run.
-constexpr double kLogarithmicRatio = 30;  // From this range of the smoothed loss on its axis is logarithmic.
+constexpr double kSmoothingShare = 0.01;  // The kernel is two-sided, so it covers about twice this share of the run.
+constexpr double kLogarithmicRatio = 30;  // From this range of the smoothed loss on the axis is logarithmic.
 constexpr size_t kMinPointsToSmooth = 20;
 
 template <typename Record>
@@ -45,7 +47,7 @@ std::vector<Marker> markers(const RunRecord& run) {
   return out;
 }
 
-/// Raw values faint and a smoothed curve over them, or the raw ones alone where they are few.
+/// Adds the raw values as a faint line and a smoothed curve over them; where they are few, the raw values alone.
 void add_smoothed(LineChart& chart, const std::string& name, const std::string& colour, const Curve& raw, int digits) {
   if (raw.size() < kMinPointsToSmooth) {
     chart.series.push_back({name, colour, raw, false, true, significant(last_value(raw), digits)});
@@ -74,7 +76,7 @@ LineChart base_chart(const RunRecord& run, const std::string& id, const std::str
   };
   if (!run.steps.empty()) extend(static_cast<double>(run.steps.front().step)), extend(static_cast<double>(run.steps.back().step));
   if (!run.evals.empty()) extend(static_cast<double>(run.evals.front().step)), extend(static_cast<double>(run.evals.back().step));
-  // An axis that begins near 0 begins at 0.
+  // An axis that would begin near 0 begins at 0.
   chart.x_low = first <= 0.1 * last || last <= 20 ? 0 : first;
   chart.x_high = last;
   return chart;
@@ -96,49 +98,43 @@ std::string loss_chart(const RunRecord& run) {
   return line_chart(chart);
 }
 
+/// A chart of one validation curve, in percent where the chart's unit is "%". `subject` begins the description.
+std::string validation_chart(LineChart chart, const Curve& curve, const std::string& subject) {
+  const double last = last_value(curve);
+  chart.series.push_back({"validation", "c-val", curve, false, true, chart.unit.empty() ? significant(last, 3) : percent_text(last / 100)});
+  chart.description = change(subject, curve);
+  return line_chart(chart);
+}
+
 std::string error_chart(const RunRecord& run, const Summary& summary) {
   LineChart chart = base_chart(run, "error", summary.is_text ? "Next " + summary.unit + " wrong" : "Validation error");
-  const Curve curve = curve_of(run.evals, &EvalRecord::val_error, summary.is_regression ? 1 : 100);
   if (!summary.is_regression) chart.unit = "%";
-  chart.series.push_back({"validation", "c-val", curve, false, true,
-                          summary.is_regression ? significant(last_value(curve), 3) : percent_text(last_value(curve) / 100)});
-  chart.description = change(summary.is_regression ? "In deviations of the targets" : "Percent", curve);
-  return line_chart(chart);
+  return validation_chart(chart, curve_of(run.evals, &EvalRecord::val_error, summary.is_regression ? 1 : 100),
+                          summary.is_regression ? "In deviations of the targets" : "Percent");
 }
 
-/// Of data with labels.
-std::string precision_chart(const RunRecord& run) {
-  LineChart chart = base_chart(run, "precision", "Average precision");
-  const Curve curve = curve_of(run.evals, &EvalRecord::val_precision);
-  chart.series.push_back({"validation", "c-val", curve, false, true, significant(last_value(curve), 3)});
-  chart.description = change("The mean over labels", curve);
-  return line_chart(chart);
-}
-
-/// One a metric that was asked for by name.
+/// The charts of the metrics that were requested by name.
 std::string metric_charts(const RunRecord& run) {
   std::string charts;
   int number = 0;
   if (run.evals.empty()) return charts;
   for (const auto& [name, last] : run.evals.back().metrics) {
-    LineChart chart = base_chart(run, concat("metric-", ++number), name);
     Curve curve;
     for (const EvalRecord& eval : run.evals)
       if (const auto found = eval.metrics.find(name); found != eval.metrics.end())
         curve.push_back({static_cast<double>(eval.step), found->second});
-    chart.series.push_back({"validation", "c-val", curve, false, true, significant(last_value(curve), 3)});
-    chart.description = change(name, curve);
-    charts += line_chart(chart);
+    charts += validation_chart(base_chart(run, concat("metric-", ++number), name), curve, name);
   }
   return charts;
 }
 
-std::string speed_chart(const RunRecord& run) {
-  LineChart chart = base_chart(run, "speed", "Samples per second");
-  const Curve curve = curve_of(run.steps, &StepRecord::samples_per_second);
-  add_smoothed(chart, "speed", "c-speed", curve, 3);
+/// A chart of one value of the steps, smoothed and from 0.
+std::string step_chart(const RunRecord& run, const std::string& name, const char* title, const char* subject, double StepRecord::* value) {
+  LineChart chart = base_chart(run, name, title);
+  const Curve curve = curve_of(run.steps, value);
+  add_smoothed(chart, name, "c-" + name, curve, 3);
   chart.from_zero = true;
-  chart.description = change("Speed", curve);
+  chart.description = change(subject, curve);
   return line_chart(chart);
 }
 
@@ -148,15 +144,6 @@ std::string rate_chart(const RunRecord& run) {
   chart.series.push_back({"rate", "c-rate", curve, false, run.steps.size() == 1, significant(last_value(curve), 3)});
   chart.from_zero = true;
   chart.description = change("Learning rate", curve);
-  return line_chart(chart);
-}
-
-std::string norm_chart(const RunRecord& run) {
-  LineChart chart = base_chart(run, "norm", "Gradient norm");
-  const Curve curve = curve_of(run.steps, &StepRecord::gradient_norm);
-  add_smoothed(chart, "norm", "c-norm", curve, 3);
-  chart.from_zero = true;
-  chart.description = change("Gradient norm", curve);
   return line_chart(chart);
 }
 
@@ -174,8 +161,11 @@ std::string curves_section(const RunRecord& run, const Summary& summary) {
   if (num_lost > 0)
     intro += concat(intro.empty() ? "" : " ", "The loss of ", plural(num_lost, "step"), " was not finite: the curve has a gap there.");
   if (run.evals.empty() && !run.steps.empty()) intro += std::string(intro.empty() ? "" : " ") + "No evaluation was recorded.";
-  const std::string small =
-      error_chart(run, summary) + precision_chart(run) + metric_charts(run) + speed_chart(run) + rate_chart(run) + norm_chart(run);
+  const std::string small = error_chart(run, summary) +
+                            validation_chart(base_chart(run, "precision", "Average precision"),
+                                             curve_of(run.evals, &EvalRecord::val_precision), "The mean over labels") +
+                            metric_charts(run) + step_chart(run, "speed", "Samples per second", "Speed", &StepRecord::samples_per_second) +
+                            rate_chart(run) + step_chart(run, "norm", "Gradient norm", "Gradient norm", &StepRecord::gradient_norm);
   const std::string content = loss_chart(run) + (small.empty() ? "" : element("div", {{"class", "charts"}}, small) + "\n");
   return content == "" ? "" : section("training", "Training", intro, content);
 }

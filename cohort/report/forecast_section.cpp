@@ -1,14 +1,14 @@
-// The forecast of a run beside the measurement, and who held what.
+// Forecast and measurement of a run, and the parts of the model on each rank.
 //
-// Forecast: two bars each, of the time of a step, of what each rank does in it, and of its memory. Bars of one kind share a scale. What a
-// rank does is computing, waiting (for gradients, weights and other ranks) and the update: the forecast's exchange that nothing hides and
-// its idle time are what a rank then waits for.
+// Forecast: bars of forecast and measurement, of the time of a step, of each rank's time in it, and of its memory. Bars of one kind share a
+// scale. A rank's time is computing, waiting (for gradients, weights and other ranks) and the update; the forecast's waiting is its exposed
+// exchange plus its idle time.
 //
-// Pipeline: the forecast (the schedule, simulated with the layers' measured times) beside what the run then measured, the schedule as a
-// chart, and what each stage got.
+// Pipeline: the forecast (the schedule, simulated with measured times of the layers) and the measurement, the schedule as a chart, and the
+// stages.
 //
-// Parts: one row a rank with its place on the mesh, its stages and layers, how long it waited for others, and its memory: what the layout's
-// formula says of weights, gradients and optimizer state, and what the allocator counted where there was a limit.
+// Parts: one row per rank with its mesh coordinates, stages and layers, its waiting time, and its memory: weights, gradients and optimizer
+// state by the layout's formula, and the allocator's peak where there was a limit.
 
 #include <algorithm>
 #include <cmath>
@@ -26,45 +26,21 @@
 namespace cohort::report {
 namespace {
 
-struct Bar {
-  std::string name;
-  std::vector<Part> parts;
-  std::string value;  ///< Behind it.
-};
-
-double length(const Bar& bar) {
-  double sum = 0;
-  for (const Part& part : bar.parts) sum += std::isfinite(part.size) ? part.size : 0;
-  return sum;
-}
-
-/// A row a bar: name, bar, value.
-std::string bars(const std::vector<Bar>& list, const std::string& css_class) {
-  double longest = 0;
-  for (const Bar& bar : list) longest = std::max(longest, length(bar));
-  if (!(longest > 0)) return "";
-  std::string out;
-  for (const Bar& bar : list)
-    out += "<span>" + escape_html(bar.name) + "</span>" + stacked_bar(bar.parts, longest, bar.name + ": " + bar.value, css_class) +
-           "<span class=\"number\">" + escape_html(bar.value) + "</span>\n";
-  return "<div class=\"workers\">" + out + "</div>\n";
-}
-
 const char kForecastColour[] = "c-other", kMeasuredColour[] = "c-compute";
 
 std::string step_bars(const ForecastRecord& forecast, const Summary& summary) {
   std::string range;
   if (forecast.has_interval())
     range = " (" + milliseconds_text(forecast.interval[0]) + " to " + milliseconds_text(forecast.interval[1]) + ")";
-  std::vector<Bar> list = {{"a step, forecast",
-                            {{kForecastColour, forecast.predicted_step_seconds}},
-                            milliseconds_text(forecast.predicted_step_seconds) + range}};
+  std::vector<BarRow> list = {{"a step, forecast",
+                               {{kForecastColour, forecast.predicted_step_seconds}},
+                               milliseconds_text(forecast.predicted_step_seconds) + range}};
   if (std::isfinite(summary.step_seconds))
     list.push_back({"a step, measured", {{kMeasuredColour, summary.step_seconds}}, milliseconds_text(summary.step_seconds)});
-  return bars(list, "stack");
+  return bar_rows(list);
 }
 
-Bar parts_bar(const std::string& name, double compute, double wait, double update) {
+BarRow parts_bar(const std::string& name, double compute, double wait, double update) {
   std::string words = milliseconds_text(compute) + " + " + milliseconds_text(wait) + " + " + milliseconds_text(update);
   return {name, {{"c-compute", compute}, {"c-exchange", wait}, {"c-optimizer", update}}, std::move(words)};
 }
@@ -80,7 +56,7 @@ std::string key(const char* colour, const std::string& word) {
 
 std::string rank_bars(const RunRecord& run, const Summary& summary) {
   const auto steps = static_cast<double>(summary.steps_of_last_process);
-  std::vector<Bar> list;
+  std::vector<BarRow> list;
   for (const ForecastRecord::Worker& worker : run.forecast->workers)
     for (const int64_t number : worker.ranks) {
       const std::string name = "rank " + std::to_string(number);
@@ -91,14 +67,14 @@ std::string rank_bars(const RunRecord& run, const Summary& summary) {
         list.push_back(
             parts_bar(name + ", measured", rank->compute_seconds / steps, rank->exchange_seconds / steps, rank->optimizer_seconds / steps));
     }
-  const std::string drawn = bars(list, "stack");
+  const std::string drawn = bar_rows(list);
   if (drawn.empty()) return "";
   return "<p class=\"keys\">" + key("c-compute", "computing") + " + " + key("c-exchange", "waiting for others and for exchanges") + " + " +
          key("c-optimizer", "update") + "</p>\n" + drawn;
 }
 
 std::string memory_bars(const RunRecord& run) {
-  std::vector<Bar> list;
+  std::vector<BarRow> list;
   for (const ForecastRecord::Worker& worker : run.forecast->workers) {
     if (!worker.memory_bytes || !worker.memory_bytes->total) continue;
     for (const int64_t number : worker.ranks) {
@@ -112,7 +88,7 @@ std::string memory_bars(const RunRecord& run) {
       if (peak) list.push_back({name + ", measured", {{kMeasuredColour, static_cast<double>(*peak)}}, bytes_text(peak)});
     }
   }
-  const std::string drawn = bars(list, "stack");
+  const std::string drawn = bar_rows(list);
   return drawn.empty() ? "" : "<h3>Most memory of a rank</h3>\n" + drawn;
 }
 
@@ -126,15 +102,15 @@ double measured_idle(const RunRecord& run) {
   return waited + busy > 0 ? waited / (waited + busy) : kUnknown;
 }
 
-/// Of a step, without data and update: what the forecast is of. Rank 0's.
+/// Rank 0's time of a step without data and update, as the forecast has it.
 double measured_pass(const RunRecord& run, const Summary& summary) {
   if (run.ranks.empty() || summary.steps_of_last_process <= 0) return kUnknown;
   const RankRecord& first = run.ranks.front();
   return (first.compute_seconds + first.exchange_seconds) / static_cast<double>(summary.steps_of_last_process);
 }
 
-/// Of forwards and backwards. A forecast of the whole step has exchange and update in it; without one the end of the run tells that of all
-/// micro-steps, and before the end there is that of one.
+/// The forecast of forwards and backwards. A forecast of the whole step includes exchange and update, so its parts are used; without one,
+/// that of all micro-steps at the end of the run, and before the end that of one.
 double forecast_pass(const RunRecord& run, const Summary& summary) {
   if (run.forecast && !run.forecast->workers.empty()) {
     const ForecastRecord::Worker& first = run.forecast->workers.front();
@@ -169,11 +145,15 @@ std::string stage_table(const PipelineRecord& pipeline) {
 
 struct Column {
   Table::Column head;
-  std::function<std::string(const RankRecord&)> cell;  ///< Markup; "" where this rank has nothing to say.
+  std::function<std::string(const RankRecord&)> cell;  ///< Markup; "" where the rank has no value.
 };
 
-std::string in_part(const RankRecord& rank, const std::function<std::string(const PartRecord&)>& cell) {
-  return rank.part ? cell(*rank.part) : "";
+Column part_column(const char* heading, bool is_number, std::function<std::string(const PartRecord&)> cell) {
+  return {{heading, is_number}, [cell = std::move(cell)](const RankRecord& rank) { return rank.part ? cell(*rank.part) : std::string(); }};
+}
+
+Column bytes_column(const char* heading, std::optional<int64_t> RankRecord::* bytes) {
+  return {{heading, true}, [bytes](const RankRecord& rank) { return rank.*bytes ? escape_html(bytes_text(rank.*bytes)) : std::string(); }};
 }
 
 std::string stages_text(const PartRecord& part) {
@@ -190,36 +170,26 @@ std::string peak_text(const RankRecord& rank) {
   return peak + element("small", {}, escape_html(percent_text(share, 0) + " of " + bytes_text(rank.memory_limit_bytes)));
 }
 
-std::string formula_cell(const std::optional<int64_t>& bytes) { return bytes ? escape_html(bytes_text(bytes)) : ""; }
-
 std::vector<Column> all_columns(int64_t num_steps) {
+  const auto waited = [num_steps](const PartRecord& part) {
+    const bool is_known = std::isfinite(part.waited_seconds) && num_steps > 0;
+    return is_known ? escape_html(milliseconds_text(part.waited_seconds / static_cast<double>(num_steps))) : std::string();
+  };
+  const auto micro_batches = [](const PartRecord& part) {
+    return part.most_kept_micro_batches ? escape_html(count_text(part.most_kept_micro_batches)) : std::string();
+  };
   return {{{"rank", false}, [](const RankRecord& rank) { return std::to_string(rank.rank); }},
-          {{"data", false},
-           [](const RankRecord& rank) { return in_part(rank, [](const PartRecord& part) { return escape_html(part.data); }); }},
-          {{"pipe", false},
-           [](const RankRecord& rank) { return in_part(rank, [](const PartRecord& part) { return escape_html(part.pipe); }); }},
-          {{"tensor", false},
-           [](const RankRecord& rank) { return in_part(rank, [](const PartRecord& part) { return escape_html(part.tensor); }); }},
-          {{"stages", false}, [](const RankRecord& rank) { return in_part(rank, stages_text); }},
-          {{"waited", true},
-           [num_steps](const RankRecord& rank) {
-             return in_part(rank, [num_steps](const PartRecord& part) -> std::string {
-               if (!std::isfinite(part.waited_seconds) || num_steps <= 0) return "";
-               return escape_html(milliseconds_text(part.waited_seconds / static_cast<double>(num_steps)));
-             });
-           }},
-          {{"kept micro-batches", true},
-           [](const RankRecord& rank) {
-             return in_part(rank, [](const PartRecord& part) {
-               return part.most_kept_micro_batches ? escape_html(count_text(part.most_kept_micro_batches)) : std::string();
-             });
-           }},
-          {{"weights", true}, [](const RankRecord& rank) { return formula_cell(rank.weight_bytes); }},
-          {{"gradients", true}, [](const RankRecord& rank) { return formula_cell(rank.gradient_bytes); }},
-          {{"optimizer", true}, [](const RankRecord& rank) { return formula_cell(rank.optimizer_bytes); }},
+          part_column("data", false, [](const PartRecord& part) { return escape_html(part.data); }),
+          part_column("pipe", false, [](const PartRecord& part) { return escape_html(part.pipe); }),
+          part_column("tensor", false, [](const PartRecord& part) { return escape_html(part.tensor); }),
+          part_column("stages", false, stages_text),
+          part_column("waited", true, waited),
+          part_column("kept micro-batches", true, micro_batches),
+          bytes_column("weights", &RankRecord::weight_bytes),
+          bytes_column("gradients", &RankRecord::gradient_bytes),
+          bytes_column("optimizer", &RankRecord::optimizer_bytes),
           {{"peak of tensors", true}, peak_text},
-          {{"layers", false},
-           [](const RankRecord& rank) { return in_part(rank, [](const PartRecord& part) { return layer_names(part.layers); }); }}};
+          part_column("layers", false, [](const PartRecord& part) { return layer_names(part.layers); })};
 }
 
 }  // namespace
@@ -249,10 +219,7 @@ std::string pipeline_section(const RunRecord& run, const Summary& summary) {
       ". The forecast simulates it with each layer's time, measured alone before the run; idle is waiting for other ranks. "
       "Times of stages are those of one micro-batch.";
   std::string chart;
-  if (is_plain_svg(pipeline.chart_svg))
-    chart = element("div", {{"class", "scroll timeline"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", "The schedule, simulated"}},
-                    pipeline.chart_svg) +
-            "\n";
+  if (is_plain_svg(pipeline.chart_svg)) chart = scroll_box("The schedule, simulated", pipeline.chart_svg, "scroll timeline") + "\n";
   return section("pipeline", "Pipeline", intro, comparison(run, summary) + chart + stage_table(pipeline));
 }
 

@@ -1,4 +1,4 @@
-// The gradient noise scale over the steps of a run: the running value, and the ratio of averages of each stretch with its error; as numbers
+// The gradient noise scale over the steps of a run: the running value, and the ratio of averages in each window with its error; as numbers
 // and as a section of the report.
 
 #include "cohort/report/noise_run.h"
@@ -17,7 +17,7 @@
 namespace cohort::report {
 namespace {
 
-/// The middle of a stretch on a logarithmic axis.
+/// The middle of a window on a logarithmic axis.
 double middle(const study::NoiseWindow& window) {
   return std::sqrt(static_cast<double>(window.first_step) * static_cast<double>(window.last_step));
 }
@@ -113,8 +113,8 @@ std::string noise_section(const RunRecord& run) {
   if (points.empty()) return "";
   return section("noise", "Gradient noise scale",
                  "About how many samples make a batch whose mean gradient is as much signal as noise: tr \u03a3 / |G|\u00b2, a ratio of "
-                 "averages, with one standard error. It suggests where larger batches stop helping and is no verdict: it has missed the "
-                 "measured critical batch size by factors of ten in either direction. A dash: noise hid the gradient.",
+                 "averages, with one standard error. It suggests where larger batches stop helping, but only as an indication: it has "
+                 "missed the measured critical batch size by factors of ten in either direction. A dash: noise hid the gradient.",
                  chart_of(run, points) + table_of(points));
 }
 

@@ -76,11 +76,11 @@ TEST_CASE("noise of a run: a resume takes back what came after it; a run without
   CHECK(noise_section(read_run(bare.path())).empty());
 }
 
-TEST_CASE("noise of a run: the report shows the curve and says that it is no verdict") {
+TEST_CASE("noise of a run: the report shows the curve and says that it is an indication") {
   const TemporaryFolder folder;
   std::ofstream(folder / "metrics.jsonl") << run_text(400);
   const std::string section = noise_section(read_run(folder.path()));
-  CHECK(section.find("no verdict") != std::string::npos);
+  CHECK(section.find("only as an indication") != std::string::npos);
   CHECK(section.find("<svg") != std::string::npos);
   CHECK(section.find(" to 400<") != std::string::npos);
   CHECK(report_page(read_run(folder.path())).find("Gradient noise scale") != std::string::npos);

@@ -12,21 +12,12 @@ namespace cohort::report {
 namespace {
 
 std::string state_label(RunState state, bool is_live) {
-  if (is_live && state == RunState::kOpen) return "<span class=\"state open\">training</span>";
-  switch (state) {
-    case RunState::kDone:
-      return "<span class=\"state done\">finished</span>";
-    case RunState::kInterrupted:
-      return "<span class=\"state interrupted\">interrupted</span>";
-    case RunState::kFailed:
-      return "<span class=\"state failed\">failed</span>";
-    case RunState::kOpen:
-      break;
-  }
-  return "<span class=\"state open\">no end recorded</span>";
+  static constexpr const char* kClasses[] = {"open", "done", "interrupted", "failed"};
+  const char* const text = is_live && state == RunState::kOpen ? "training" : state_text(state);
+  return element("span", {{"class", concat("state ", kClasses[static_cast<int>(state)])}}, text);
 }
 
-/// "after 1,720 steps, 2 workers" breaks at its commas only.
+/// Lets "after 1,720 steps, 2 workers" break at its commas only.
 std::string keep_phrases_whole(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -48,7 +39,7 @@ std::string header(const RunRecord& run, const Summary& summary, bool is_live) {
   return out + tiles(key_figures(run, summary)) + "</header>\n";
 }
 
-/// `begin`: the tag of the main part.
+/// `begin` is the opening tag.
 std::string main_part(const RunRecord& run, const Summary& summary, const std::string& begin, bool is_live) {
   return begin + "\n" + header(run, summary, is_live) + curves_section(run, summary) + async_section(run) + noise_section(run) +
          sample_section(run) + confusion_section(run) + mistakes_section(run) + step_time_section(run, summary) +
@@ -79,7 +70,7 @@ std::string write_report(const std::string& run) {
 std::string sample_section(const RunRecord& run) {
   if (!run.sample) return "";
   const SampleRecord& sample = *run.sample;
-  // A writer may give the text with or without its prompt.
+  // The recorded text may include the prompt or not.
   const std::string& text = sample.text;
   const std::string rest = !sample.prompt.empty() && text.starts_with(sample.prompt) ? text.substr(sample.prompt.size()) : text;
   const std::string intro =
@@ -109,7 +100,7 @@ std::string configuration_section(const RunRecord& run, const Summary& summary) 
     add("LibTorch", start.torch);
     add("command", start.command);
     add("git commit", start.commit);
-    add("the same once more", start.reproduce_with);
+    add("reproduce with", start.reproduce_with);
   }
   for (const ChangeRecord& change : run.changes)
     facts.push_back({"changed after step " + with_commas(change.step), change.setting + " " + change.from + " \u2192 " + change.to});

@@ -1,12 +1,12 @@
 #pragma once
-// Reads a run folder, writes its report.html: one file, no network, readable on a phone, light and dark. Torch-free.
+// Writes report.html of a run folder: one self-contained file, for small screens too, light and dark. Torch-free.
 
 #include <string>
 
 namespace cohort::report {
 
-/// Reads RUN/config.toml and RUN/metrics.jsonl (a truncated last line, as a kill leaves it, is skipped), writes RUN/report.html by rename.
-/// Returns its path. Error(kBadInput) naming file and line where something is not what it should be.
+/// Reads RUN/config.toml and RUN/metrics.jsonl (an incomplete last line is skipped), writes RUN/report.html by rename, and returns its
+/// path. Error(kBadInput) with file and line for malformed files.
 std::string write_report(const std::string& run);
 
 }  // namespace cohort::report

@@ -336,7 +336,7 @@ TEST_CASE("report: pictures that were surely taken for another class; nothing bu
   Run none;
   none.start("cnn", "fashion-mnist").steps(1, 3).line(R"({"event":"mistakes","step":3,"pictures":[]})");
   none.write();
-  CHECK(report_page(read_run(none.folder / "")).find("Surely wrong") == std::string::npos);
+  CHECK(report_page(read_run(none.folder / "")).find("Confident errors") == std::string::npos);
 }
 
 TEST_CASE("report: the test set has a tile of its own") {

@@ -1,6 +1,6 @@
-// metrics.jsonl line by line. A run that is stopped and resumed appends to its file; steps after the checkpoint that it went on from were
-// undone and happen again. So a resume, or a step whose number does not rise, takes back what was recorded after it, and the lists always
-// rise. Of config.toml the values for show: no setting is checked, because a report must open the run of another version too.
+// Reads metrics.jsonl line by line. A resumed run appends to its file and repeats the steps after its checkpoint. So a resume event, or a
+// step whose number does not increase, removes the records after it, and steps always increase. Values of config.toml are not checked,
+// because a report must open runs of other versions too.
 
 #include "cohort/report/run_reader.h"
 
@@ -71,13 +71,13 @@ std::string layout_text(const std::string& json) {
   return join(parts, ", ");
 }
 
-/// Takes back all records of `list` after `step`.
+/// Removes all records of `list` after `step`.
 template <typename Record>
 void drop_after(std::vector<Record>& list, int64_t step) {
   while (!list.empty() && list.back().step > step) list.pop_back();
 }
 
-/// Takes back what was recorded after `step`.
+/// Removes what was recorded after `step`.
 void undo_after(RunRecord& run, int64_t step) {
   drop_after(run.steps, step);
   drop_after(run.evals, step);
@@ -86,7 +86,7 @@ void undo_after(RunRecord& run, int64_t step) {
   drop_after(run.resumes, step);
 }
 
-void take(RunRecord& run, StartRecord start) {
+void apply(RunRecord& run, StartRecord start) {
   run.layout = layout_text(start.layout);
   run.start = std::move(start);
   run.state = RunState::kOpen;
@@ -98,7 +98,7 @@ void take(RunRecord& run, StartRecord start) {
   run.sync_advice.reset();
 }
 
-void take(RunRecord& run, ResumeRecord resume) {
+void apply(RunRecord& run, ResumeRecord resume) {
   undo_after(run, resume.step);
   drop_after(run.changes, resume.step);
   run.resumes.push_back(std::move(resume));
@@ -106,65 +106,65 @@ void take(RunRecord& run, ResumeRecord resume) {
   run.done.reset();
 }
 
-void take(RunRecord& run, ChangeRecord change) { run.changes.push_back(std::move(change)); }
+void apply(RunRecord& run, ChangeRecord change) { run.changes.push_back(std::move(change)); }
 
-void take(RunRecord& run, ForecastRecord forecast) { run.forecast = std::move(forecast); }
+void apply(RunRecord& run, ForecastRecord forecast) { run.forecast = std::move(forecast); }
 
-void take(RunRecord& run, PipelineRecord pipeline) { run.pipeline = std::move(pipeline); }
+void apply(RunRecord& run, PipelineRecord pipeline) { run.pipeline = std::move(pipeline); }
 
-void take(RunRecord& run, const StepRecord& step) {
+void apply(RunRecord& run, const StepRecord& step) {
   if (!run.steps.empty() && run.steps.back().step >= step.step) undo_after(run, step.step - 1);
   run.steps.push_back(step);
 }
 
-void take(RunRecord& run, const EvalRecord& eval) {
+void apply(RunRecord& run, const EvalRecord& eval) {
   drop_after(run.evals, eval.step - 1);
   run.evals.push_back(eval);
 }
 
-void take(RunRecord& run, const NoiseRecord& noise) {
+void apply(RunRecord& run, const NoiseRecord& noise) {
   drop_after(run.noise, noise.step - 1);
   run.noise.push_back(noise);
 }
 
-void take(RunRecord& run, CheckpointRecord checkpoint) { run.checkpoints.push_back(std::move(checkpoint)); }
+void apply(RunRecord& run, CheckpointRecord checkpoint) { run.checkpoints.push_back(std::move(checkpoint)); }
 
-void take(RunRecord& run, const MissingLinesRecord& missing) { run.missing_lines += missing.lines; }
+void apply(RunRecord& run, const MissingLinesRecord& missing) { run.missing_lines += missing.lines; }
 
-void take(RunRecord& run, RanksRecord ranks) { run.ranks = std::move(ranks.ranks); }
+void apply(RunRecord& run, RanksRecord ranks) { run.ranks = std::move(ranks.ranks); }
 
-void take(RunRecord& run, AdviceRecord advice) { run.exchange_advice = std::move(advice.sentence); }
+void apply(RunRecord& run, AdviceRecord advice) { run.exchange_advice = std::move(advice.sentence); }
 
-void take(RunRecord& run, SyncAdviceRecord advice) { run.sync_advice = std::move(advice); }
+void apply(RunRecord& run, SyncAdviceRecord advice) { run.sync_advice = std::move(advice); }
 
-void take(RunRecord& run, WasteRecord waste) { run.waste = std::move(waste); }
+void apply(RunRecord& run, WasteRecord waste) { run.waste = std::move(waste); }
 
-void take(RunRecord& run, AsyncRecord async) { run.async = std::move(async); }
+void apply(RunRecord& run, AsyncRecord async) { run.async = std::move(async); }
 
-void take(RunRecord& run, ConfusionRecord confusion) { run.confusion = std::move(confusion); }
+void apply(RunRecord& run, ConfusionRecord confusion) { run.confusion = std::move(confusion); }
 
-void take(RunRecord& run, MistakesRecord mistakes) { run.mistakes = std::move(mistakes); }
+void apply(RunRecord& run, MistakesRecord mistakes) { run.mistakes = std::move(mistakes); }
 
-void take(RunRecord& run, SampleRecord sample) { run.sample = std::move(sample); }
+void apply(RunRecord& run, SampleRecord sample) { run.sample = std::move(sample); }
 
-void take(RunRecord& run, DoneRecord done) {
+void apply(RunRecord& run, DoneRecord done) {
   run.done = std::move(done);
   run.state = RunState::kDone;
 }
 
-void take(RunRecord& run, const InterruptedRecord& /*interrupted*/) { run.state = RunState::kInterrupted; }
+void apply(RunRecord& run, const InterruptedRecord& /*interrupted*/) { run.state = RunState::kInterrupted; }
 
-void take(RunRecord& run, FailureRecord failure) {
+void apply(RunRecord& run, FailureRecord failure) {
   run.state = RunState::kFailed;
   run.failure = std::move(failure);
 }
 
-// Of these the report says nothing.
-void take(RunRecord& /*run*/, const SharesRecord& /*shares*/) {}
-void take(RunRecord& /*run*/, const CheckpointFailedRecord& /*failed*/) {}
+// The report does not use these.
+void apply(RunRecord& /*run*/, const SharesRecord& /*shares*/) {}
+void apply(RunRecord& /*run*/, const CheckpointFailedRecord& /*failed*/) {}
 
-/// A parse error is held back until another line follows: only then was it not the last one.
-void read_metrics(const std::string& path, const std::atomic<bool>* gives_up, RunRecord& run) {
+/// A parse error is thrown only if another line follows, as an incomplete last line is valid.
+void read_metrics(const std::string& path, const std::atomic<bool>* cancelled, RunRecord& run) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error))
     fail(ErrorCode::kBadInput, path, ": no such file; a run folder has the metrics.jsonl that `cohort train` writes");
@@ -173,7 +173,7 @@ void read_metrics(const std::string& path, const std::atomic<bool>* gives_up, Ru
   std::optional<Error> broken;
   std::string text;
   for (int64_t number = 1; std::getline(file, text); ++number) {
-    if (gives_up && *gives_up) return;
+    if (cancelled && *cancelled) return;
     if (trim(text).empty()) continue;
     if (broken) throw *broken;
     const std::string where = concat(path, ":", number);
@@ -184,12 +184,12 @@ void read_metrics(const std::string& path, const std::atomic<bool>* gives_up, Ru
       broken = bad;
       continue;
     }
-    if (std::optional<RunEvent> event = read_event(object, where)) std::visit([&](auto& its) { take(run, std::move(its)); }, *event);
+    if (std::optional<RunEvent> event = read_event(object, where)) std::visit([&](auto& its) { apply(run, std::move(its)); }, *event);
   }
   if (file.bad()) fail(ErrorCode::kBadInput, path, ": cannot be read to its end");
 }
 
-/// In the order of the file. Error(kBadInput) with file and line where it is not TOML.
+/// Values in the order of the file. Error(kBadInput) with file and line for invalid TOML.
 std::vector<ConfigValue> read_config_values(const std::string& path) {
   const std::string content = read_small_file(path, kMaxConfigBytes);
   std::vector<Found> found;
@@ -198,7 +198,7 @@ std::vector<ConfigValue> read_config_values(const std::string& path) {
   } catch (const toml::parse_error& error) {
     fail(ErrorCode::kBadInput, path, ":", error.source().begin.line, ": ", error.description());
   }
-  // toml++ sorts its tables by name; the order of the file is the one that its writer chose.
+  // toml++ sorts tables by name; this restores the order of the file.
   std::stable_sort(found.begin(), found.end(),
                    [](const Found& a, const Found& b) { return std::tie(a.at.line, a.at.column) < std::tie(b.at.line, b.at.column); });
   std::vector<ConfigValue> values;
@@ -208,10 +208,10 @@ std::vector<ConfigValue> read_config_values(const std::string& path) {
 
 }  // namespace
 
-RunRecord read_run(const std::string& run, const std::atomic<bool>* gives_up) {
+RunRecord read_run(const std::string& run, const std::atomic<bool>* cancelled) {
   RunRecord record;
   record.folder = run;
-  read_metrics(run + "/metrics.jsonl", gives_up, record);
+  read_metrics(run + "/metrics.jsonl", cancelled, record);
   if (std::error_code error; std::filesystem::exists(run + "/config.toml", error)) record.config = read_config_values(run + "/config.toml");
   return record;
 }

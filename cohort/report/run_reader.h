@@ -1,5 +1,5 @@
 #pragma once
-// A run folder as plain values: RUN/config.toml and RUN/metrics.jsonl. Formats: docs/formats/metrics.md. Torch-free.
+// Reads a run folder into plain values: RUN/config.toml and RUN/metrics.jsonl. Formats: docs/formats/metrics.md. Torch-free.
 
 #include <atomic>
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace cohort::report {
 
 enum class RunState {
-  kOpen,  ///< No end is recorded: it is still going, or it was killed.
+  kOpen,  ///< No end is recorded: the run is still going, or it was killed.
   kDone,
   kInterrupted,
   kFailed,
@@ -33,32 +33,33 @@ struct RunRecord {
   std::vector<ConfigValue> config;  ///< In the order of the file; empty where the run has none.
   RunState state = RunState::kOpen;
   std::optional<StartRecord> start;
-  std::string layout;              ///< "dp=2, zero=1": what differs from one process; empty when nothing does.
-  std::vector<StepRecord> steps;   ///< Steps rise; what a resume undid is not here.
-  std::vector<EvalRecord> evals;   ///< Steps rise.
-  std::vector<NoiseRecord> noise;  ///< Steps rise; empty without --noise-scale.
+  std::string layout;              ///< The settings that differ from a single process: "dp=2, zero=1"; may be empty.
+  std::vector<StepRecord> steps;   ///< Steps increase; without those that a resume undid.
+  std::vector<EvalRecord> evals;   ///< Steps increase.
+  std::vector<NoiseRecord> noise;  ///< Steps increase; empty without --noise-scale.
   std::vector<CheckpointRecord> checkpoints;
   std::vector<ResumeRecord> resumes;
-  std::vector<RankRecord> ranks;           ///< Of the last process.
-  std::optional<PipelineRecord> pipeline;  ///< Of the last process.
-  std::optional<ForecastRecord> forecast;  ///< Of the last process.
+  // Ranks, pipeline and forecast are those of the last process.
+  std::vector<RankRecord> ranks;
+  std::optional<PipelineRecord> pipeline;
+  std::optional<ForecastRecord> forecast;
   std::optional<ConfusionRecord> confusion;
   std::optional<MistakesRecord> mistakes;
   std::optional<SampleRecord> sample;
-  std::optional<WasteRecord> waste;             ///< Where workers were not equally fast; of the last process.
-  std::optional<AsyncRecord> async;             ///< Of workers under the virtual clock; of the last process.
+  std::optional<WasteRecord> waste;             ///< Set where workers had different speeds; of the last process.
+  std::optional<AsyncRecord> async;             ///< Asynchronous training; of the last process.
   std::optional<SyncAdviceRecord> sync_advice;  ///< Of the last process.
-  std::string exchange_advice;                  ///< One sentence: whether compressing gradients would pay.
-  std::optional<DoneRecord> done;               ///< Where state is kDone.
-  FailureRecord failure;                        ///< Where state is kFailed.
+  std::string exchange_advice;                  ///< A sentence on the benefit of gradient compression.
+  std::optional<DoneRecord> done;               ///< Set where state is kDone.
+  FailureRecord failure;                        ///< Set where state is kFailed.
   std::vector<ChangeRecord> changes;
-  int64_t missing_lines = 0;  ///< Of the file: what a full disk did not take.
+  int64_t missing_lines = 0;  ///< Lines that a full disk did not accept.
 };
 
-/// Reads RUN/metrics.jsonl, and RUN/config.toml where it is there. A last line that is not whole, as a kill leaves it, is skipped; events
-/// and keys that are not known are ignored. Error(kBadInput) with file and line otherwise, or where there is no metrics.jsonl. Gives up,
-/// with a part of the run, once `gives_up` is set by another thread.
-RunRecord read_run(const std::string& run, const std::atomic<bool>* gives_up = nullptr);
+/// Reads RUN/metrics.jsonl, and RUN/config.toml where it exists. An incomplete last line, as a kill leaves it, is skipped; unknown events
+/// and keys are ignored. Error(kBadInput) with file and line for malformed lines, or where there is no metrics.jsonl. Returns early, with a
+/// part of the run, once another thread sets `cancelled`.
+RunRecord read_run(const std::string& run, const std::atomic<bool>* cancelled = nullptr);
 
 /// The value of a key of config.toml, "" where it has none.
 std::string config_value(const RunRecord& run, const std::string& key);

@@ -1,6 +1,5 @@
-// Where the time of a step goes: data, compute, exchange, optimizer, and what is left of the measured step. Overall figures are means over
-// the recorded steps of the run, the first left out (it allocates and warms caches); figures of a worker are its totals over the steps of
-// its process.
+// The time of a step by phase: data, compute, exchange, optimizer, and the rest. Overall figures are means over the recorded steps of the
+// run without the first (which allocates memory and warms caches); figures of a worker are its totals over the steps of its process.
 
 #include <algorithm>
 #include <cmath>
@@ -29,14 +28,14 @@ const Phase kPhases[] = {
      &RankRecord::exchange_seconds},
     {"optimizer", "c-optimizer", "updating the weights", &StepRecord::optimizer_seconds, &RankRecord::optimizer_seconds},
 };
-constexpr double kLeastOther = 0.005;  // A rest below this share of the step is not worth a row.
+constexpr double kLeastOther = 0.005;  // Smaller shares of the step get no row.
 
 struct Row {
   std::string name, colour, about;
   double seconds;
 };
 
-/// Means over the steps; empty where no step has its phases.
+/// Means over the steps; empty where no step has phases.
 std::vector<Row> overall(const RunRecord& run) {
   const size_t skip = run.steps.size() > 2 ? 1 : 0;
   std::vector<Row> rows;
@@ -71,12 +70,6 @@ std::string words(const std::vector<Row>& rows) {
   return out;
 }
 
-std::string bar(const std::vector<Row>& rows, double full_seconds, const std::string& label, const std::string& css_class) {
-  std::vector<Part> parts;
-  for (const Row& row : rows) parts.push_back({row.colour, row.seconds});
-  return stacked_bar(parts, full_seconds, label + ": " + words(rows), css_class);
-}
-
 std::vector<Row> of_rank(const RankRecord& rank, int64_t num_steps) {
   std::vector<Row> rows;
   if (num_steps <= 0) return rows;
@@ -87,42 +80,43 @@ std::vector<Row> of_rank(const RankRecord& rank, int64_t num_steps) {
   return rows;
 }
 
+std::vector<Part> parts_of(const std::vector<Row>& rows) {
+  std::vector<Part> parts;
+  for (const Row& row : rows) parts.push_back({row.colour, row.seconds});
+  return parts;
+}
+
 std::string worker_bars(const RunRecord& run, const Summary& summary) {
-  double longest = 0;
-  for (const RankRecord& rank : run.ranks) longest = std::max(longest, total(of_rank(rank, summary.steps_of_last_process)));
-  if (!(longest > 0)) return "";
-  std::string out;
+  std::vector<BarRow> bars;
   for (const RankRecord& rank : run.ranks) {
     const std::vector<Row> rows = of_rank(rank, summary.steps_of_last_process);
     const std::string name = "rank " + std::to_string(rank.rank);
-    out += "<span>" + name + "</span>" + bar(rows, longest, name, "stack") + "<span class=\"number\">" + milliseconds_text(total(rows)) +
-           "</span>\n";
+    bars.push_back({name, parts_of(rows), milliseconds_text(total(rows)), name + ": " + words(rows)});
   }
-  return "<div class=\"workers\">" + out + "</div>\n";
+  return bar_rows(bars);
 }
 
 std::string two_lines(const std::string& first, const std::string& second) {
   return escape_html(first) + "<small>" + escape_html(second) + "</small>";
 }
 
-/// What unequal workers cost: the prediction for equal shares beside what was measured.
+/// The cost of unequal workers: predicted for equal shares, and measured.
 std::string waste_markup(const RunRecord& run) {
   if (!run.waste) return "";
   const WasteRecord& waste = *run.waste;
   Table list;
   list.columns = {{"shares", false}, {"waiting, predicted", true}, {"measured", true}, {"a step, predicted", true}, {"measured", true}};
-  const auto percent_or_dash = [](double share) { return std::isfinite(share) ? percent_text(share) : std::string("-"); };
-  const auto time_or_dash = [](double seconds) { return std::isfinite(seconds) ? milliseconds_text(seconds) : std::string("-"); };
-  list.rows.push_back({"equal", percent_or_dash(waste.predicted_equal_waste), percent_or_dash(waste.measured_equal_waste),
-                       time_or_dash(waste.predicted_equal_step_seconds), time_or_dash(waste.measured_equal_step_seconds)});
+  const std::string unknown = percent_text(kUnknown);
+  list.rows.push_back({"equal", percent_text(waste.predicted_equal_waste), percent_text(waste.measured_equal_waste),
+                       milliseconds_text(waste.predicted_equal_step_seconds), milliseconds_text(waste.measured_equal_step_seconds)});
   std::vector<std::string> parts;
   for (const double share : waste.shares) parts.push_back(percent_text(share, 0));
-  list.rows.push_back({"those of the last steps: " + escape_html(join(parts, ", ")), "-", percent_or_dash(waste.measured_waste), "-",
-                       time_or_dash(waste.measured_step_seconds)});
+  list.rows.push_back({"those of the last steps: " + escape_html(join(parts, ", ")), unknown, percent_text(waste.measured_waste), unknown,
+                       milliseconds_text(waste.measured_step_seconds)});
   return element("p", {}, escape_html(waste.sentence + ".")) + "\n" + table(list, "Waiting for the slowest worker");
 }
 
-/// Each way of waiting for one another, and which suits these workers.
+/// The predicted performance of each synchronization mode.
 std::string sync_markup(const RunRecord& run) {
   if (!run.sync_advice) return "";
   Table list;
@@ -139,7 +133,7 @@ std::string sync_markup(const RunRecord& run) {
          table(list, "Ways of waiting for one another, beside sync=step");
 }
 
-/// Weights, gradients and optimizer state, by the formula of the layout. None for what a file makes up that no machine holds.
+/// Bytes of weights, gradients and optimizer state, by the formula of the layout. None where the sum overflows.
 std::optional<int64_t> predicted_bytes(const RankRecord& rank) {
   int64_t sum = 0;
   for (const std::optional<int64_t>& bytes : {rank.weight_bytes, rank.gradient_bytes, rank.optimizer_bytes})
@@ -164,7 +158,7 @@ std::string step_time_section(const RunRecord& run, const Summary& summary) {
     }
     intro = "Mean " + milliseconds_text(sum) +
             (run.steps.size() > 2 ? " over the recorded steps, the first left out." : " over the recorded steps.");
-    content = bar(rows, sum, "Time of a step", "stack total") + "\n" + table(phases, "Time of a step");
+    content = stacked_bar(parts_of(rows), sum, "Time of a step: " + words(rows), "stack total") + "\n" + table(phases, "Time of a step");
   }
   const std::string advice = run.exchange_advice.empty() ? "" : element("p", {}, escape_html(run.exchange_advice)) + "\n";
   return section("step-time", "Where the time of a step goes", intro, content + workers + waste_markup(run) + advice + sync_markup(run));

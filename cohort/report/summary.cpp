@@ -1,4 +1,4 @@
-// What a run came to, as a few figures and one sentence.
+// The summary of a run: headline, key figures and notices.
 
 #include "cohort/report/sections.h"
 
@@ -38,7 +38,7 @@ void summarize_steps(const RunRecord& run, Summary& summary) {
   for (const StepRecord& step : run.steps) {
     speeds.push_back(step.samples_per_second);
     times.push_back(step.step_seconds);
-    // Where only every n-th step has a line, its time stands for the n steps up to it.
+    // Where only every n-th step is recorded, its time represents the n steps up to it.
     if (std::isfinite(step.step_seconds)) seconds += step.step_seconds * static_cast<double>(step.step - previous);
     previous = step.step;
   }
@@ -59,18 +59,12 @@ void summarize_evals(const RunRecord& run, Summary& summary) {
     summary.val_error = eval.val_error;
     summary.val_precision = eval.val_precision;
     summary.last_eval_step = eval.step;
-    if (std::isfinite(eval.val_loss) && !(summary.best_val_loss <= eval.val_loss)) {
-      summary.best_val_loss = eval.val_loss;
-      summary.best_val_loss_step = eval.step;
-    }
-    if (std::isfinite(eval.val_error) && !(summary.best_val_error <= eval.val_error)) {
-      summary.best_val_error = eval.val_error;
-      summary.best_val_error_step = eval.step;
-    }
-    if (std::isfinite(eval.val_precision) && !(summary.best_val_precision >= eval.val_precision)) {
-      summary.best_val_precision = eval.val_precision;
-      summary.best_val_precision_step = eval.step;
-    }
+    const auto keep_best = [&](double value, double sign, double& best, int64_t& best_step) {
+      if (std::isfinite(value) && !(sign * best <= sign * value)) best = value, best_step = eval.step;
+    };
+    keep_best(eval.val_loss, 1, summary.best_val_loss, summary.best_val_loss_step);
+    keep_best(eval.val_error, 1, summary.best_val_error, summary.best_val_error_step);
+    keep_best(eval.val_precision, -1, summary.best_val_precision, summary.best_val_precision_step);
   }
 }
 
@@ -92,7 +86,7 @@ void summarize_done(const DoneRecord& done, Summary& summary) {
   summary.predicted_step_seconds = done.predicted_step_seconds;
 }
 
-/// Where the last value is not the best one, or is not of the last step.
+/// A note where the last value is not the best one, or is not of the last step.
 std::string value_note(const Summary& summary, double best, double last, int64_t best_step, const std::string& best_text) {
   if (best < last) return "best " + best_text + " at step " + with_commas(best_step);
   return summary.last_eval_step < summary.last_step ? "at step " + with_commas(summary.last_eval_step) : "";
@@ -225,6 +219,11 @@ std::string state_notice(const RunRecord& run, const Summary& summary) {
   return text + " Its newest checkpoint is of step " + with_commas(run.checkpoints.back().step) +
          (run.start && !run.start->resume_with.empty() ? "; go on with: " + run.start->resume_with
                                                        : "; cohort train --resume with the same --run goes on from there.");
+}
+
+const char* state_text(RunState state) {
+  static constexpr const char* kTexts[] = {"no end recorded", "finished", "interrupted", "failed"};
+  return kTexts[static_cast<int>(state)];
 }
 
 std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary) {

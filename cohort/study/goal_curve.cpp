@@ -1,8 +1,8 @@
-// The curve of a study or a file, and where it is flat.
+// Reads the curve of a study or a file, and excludes batch sizes that bring no speed.
 //
 // The flat point is that of find_regimes(): the smallest batch size B* with S <= 1.2 x min S, unless that is the largest. Above it a batch
-// size stays only where its steps fall beyond noise: both intervals are known and the upper end of the larger batch's steps is below the
-// lower end at B*. The others cost samples and save no step that could be relied on, so no plan for speed takes them.
+// size is kept only where its steps fall significantly: both intervals are known and the upper end of the larger batch's steps is below the
+// lower end at B*. The others cost samples without a reliable gain.
 #include "cohort/study/goal_curve.h"
 
 #include <algorithm>
@@ -21,9 +21,9 @@
 namespace cohort::study {
 namespace {
 
-constexpr int64_t kMostBatch = 1'000'000'000;  // As of --global-batch.
+constexpr int64_t kMaxBatch = 1'000'000'000;  // The limit of --global-batch.
 
-bool falls_beyond_noise(const StepsToResult& from, const StepsToResult& to) {
+bool falls_significantly(const StepsToResult& from, const StepsToResult& to) {
   return from.low && from.high && to.low && to.high && *to.high < *from.low;
 }
 
@@ -38,9 +38,9 @@ std::vector<StepsToResult> read_two_columns(const std::string& path) {
   for (const CsvRow& row : read_csv(path)) {
     const int64_t batch = row.count("batch_size");
     const double steps = row.positive("steps");
-    if (batch > kMostBatch) row.refuse("batch_size", concat("at most ", kMostBatch));
+    if (batch > kMaxBatch) row.refuse("batch_size", concat("at most ", kMaxBatch));
     if (steps < 1 || steps > 1e15) row.refuse("steps", "1 to 1e15 steps");
-    if (!met.insert(batch).second) row.refuse("batch_size", "another: it is in an earlier row");
+    if (!met.insert(batch).second) row.refuse("batch_size", "a value that is in no earlier row");
     rows.push_back({.batch_size = batch, .steps = static_cast<int64_t>(std::llround(steps)), .low = {}, .high = {}});
   }
   return rows;
@@ -53,7 +53,7 @@ GoalCurve goal_curve(std::string source, std::string goal, const std::vector<Ste
   std::vector<StepsPoint> points;
   for (const StepsToResult& row : rows) {
     if (row.steps.value_or(0) < 1) continue;
-    if (row.batch_size > kMostBatch) fail(ErrorCode::kBadInput, curve.source, ": batch size ", row.batch_size, "; at most ", kMostBatch);
+    if (row.batch_size > kMaxBatch) fail(ErrorCode::kBadInput, curve.source, ": batch size ", row.batch_size, "; at most ", kMaxBatch);
     curve.rows.push_back(row);
     points.push_back({static_cast<double>(row.batch_size), static_cast<double>(*row.steps)});
   }
@@ -66,7 +66,7 @@ GoalCurve goal_curve(std::string source, std::string goal, const std::vector<Ste
   curve.flat_from = static_cast<int64_t>(*flat);
   const auto at = std::find_if(curve.rows.begin(), curve.rows.end(), [&](const auto& row) { return row.batch_size == *curve.flat_from; });
   for (auto row = at + 1; row != curve.rows.end(); ++row)
-    if (!falls_beyond_noise(*at, *row)) curve.left_out.push_back(row->batch_size);
+    if (!falls_significantly(*at, *row)) curve.left_out.push_back(row->batch_size);
   return curve;
 }
 
@@ -94,9 +94,9 @@ GoalCurve curve_of_study(const std::string& folder) {
 }
 
 std::vector<GoalSteps> GoalCurve::useful_points() const {
-  std::vector<GoalSteps> points;
-  for (const StepsToResult& row : rows)
-    if (std::find(left_out.begin(), left_out.end(), row.batch_size) == left_out.end()) points.push_back(point_of(row));
+  std::vector<GoalSteps> points = all_points();
+  std::erase_if(points,
+                [&](const GoalSteps& one) { return std::find(left_out.begin(), left_out.end(), one.batch_size) != left_out.end(); });
   return points;
 }
 

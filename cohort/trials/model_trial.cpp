@@ -1,11 +1,12 @@
-// A trial from its first to its last step. Steps: (1) build the model from the order's seed and adopt its weights; (2) go on from the
-// snapshot, where there is one: its measurements are given to the watch again; (3) until the budget: compute (trial_step.h), judge the loss
-// before it is applied, update, and at the steps of the grid evaluate and ask the watch how far the trial is wanted.
-// Where the study looks at the test split, it does so at the evaluations that are better than all before in their trial, by loss, error or
-// precision: of those is any that a best value within a budget may be at, whatever the goal; the others cost nothing.
+// Runs a trial. (1) Build the model from the order's seed and adopt its weights. (2) Resume from the snapshot, where there is one; its
+// measurements are reported again. (3) Until the budget: compute the gradient (trial_step.h), check the loss before the update, update, and
+// at the steps of the evaluation grid evaluate and ask the watch for the step bound.
 //
-// A team. Every rank sees the same summed loss and the same sums of an evaluation, so all judge alike; what rank 0 alone knows (the watch's
-// answer, the snapshot) it broadcasts, one small exchange an evaluation. A step costs one all-reduce.
+// The test split is evaluated only where loss, error or precision is better than ever before in the trial: the best value within any budget
+// is at one of these evaluations.
+//
+// Teams. Every rank has the same summed loss and evaluation sums, so all decide alike; rank 0 broadcasts what it alone knows (the watch's
+// answer, the snapshot), one small exchange per evaluation. A step costs one all-reduce.
 
 #include "cohort/trials/model_trial.h"
 #include "cohort/base/clock.h"
@@ -38,7 +39,7 @@ using study::TrialOutcome;
 using study::TrialStatus;
 using study::TrialWatch;
 
-/// What decides the numbers of a trial; the budget too where the schedule is a part of it.
+/// The settings that determine the results of a trial; the budget only where the schedule depends on it.
 std::string describe_trial(const study::StudySpec& spec, const TrialOrder& order, const TrialSchedule& schedule) {
   std::ostringstream out;
   out << std::setprecision(17) << spec.data << " context=" << spec.context << " val_samples=" << spec.val_samples
@@ -72,14 +73,14 @@ class ModelRunner : public study::TrialRunner {
         options_(std::move(options)),
         step_(*data_, team_, {.max_microbatch = spec.max_microbatch, .use_dense_chain = options_.use_dense_chain}) {
     keep_freed_memory();
-    build_trial_model(spec_, data_->train.shape(), 0);  // Complain now.
+    build_trial_model(spec_, data_->train.shape(), 0);  // Reports errors of the model now.
   }
 
   TrialOutcome run(const TrialOrder& order, const TrialWatch& watch) override;
   Cost measure(int64_t batch_size) override;
 
  private:
-  /// What one call of run() has.
+  /// The state of one call of run().
   struct Running {
     const TrialOrder& order;
     const TrialWatch& watch;
@@ -91,13 +92,14 @@ class ModelRunner : public study::TrialRunner {
   };
   void begin(const TrialSchedule& schedule, int64_t batch_size, uint64_t seed);
   void restore(Running& running);
+  void evaluate_split(Measurement& measurement, study::Metric loss, const TrialSamples& samples, int64_t num_samples);
   Measurement measure_model(int64_t step);
   void measure_test(Measurement& measurement);
-  int64_t tell(Running& running, size_t first);
+  void report_measurements(Running& running, size_t first);
   void evaluate_at(Running& running, int64_t step);
   void train_step(Running& running);
   void save(Running& running);
-  int64_t from_first(int64_t value);
+  int64_t from_first_rank(int64_t value);
   bool is_first() const { return team_.rank() == 0; }
 
   const study::StudySpec spec_;
@@ -105,7 +107,7 @@ class ModelRunner : public study::TrialRunner {
   Group team_;
   ModelRunnerOptions options_;
   TrialStep step_;
-  std::unique_ptr<DenseChain> evaluation_chain_;  // One for chunks of an evaluation: each keeps memory for one number of samples.
+  std::unique_ptr<DenseChain> evaluation_chain_;  // A second chain, as each keeps memory for one number of samples.
 };
 
 void ModelRunner::begin(const TrialSchedule& schedule, int64_t batch_size, uint64_t seed) {
@@ -115,7 +117,7 @@ void ModelRunner::begin(const TrialSchedule& schedule, int64_t batch_size, uint6
 }
 
 /// Rank 0's value on every rank.
-int64_t ModelRunner::from_first(int64_t value) {
+int64_t ModelRunner::from_first_rank(int64_t value) {
   if (team_.size() == 1) return value;
   const at::Tensor cell = at::empty({1}, at::kLong);
   *cell.mutable_data_ptr<int64_t>() = value;
@@ -123,23 +125,23 @@ int64_t ModelRunner::from_first(int64_t value) {
   return *cell.const_data_ptr<int64_t>();
 }
 
-/// Rank 0 reads the snapshot; the others, who may have another file system, hear of it.
+/// Rank 0 reads the snapshot and broadcasts it, because the others may have another file system.
 void ModelRunner::restore(Running& running) {
   TrialProgress& progress = running.progress;
   TrialWeights& weights = step_.weights();
   const bool found = is_first() && !running.order.snapshot.empty() &&
                      load_trial_snapshot(running.order.snapshot, running.description, progress, weights, step_.buffers());
-  if (from_first(found) == 0 || team_.size() == 1) return;
-  progress.step = from_first(progress.step);
-  progress.measurements.resize(static_cast<size_t>(from_first(std::ssize(progress.measurements))));
-  if (!progress.measurements.empty()) progress.measurements.back().step = from_first(progress.measurements.back().step);
+  if (from_first_rank(found) == 0 || team_.size() == 1) return;
+  progress.step = from_first_rank(progress.step);
+  progress.measurements.resize(static_cast<size_t>(from_first_rank(std::ssize(progress.measurements))));
+  if (!progress.measurements.empty()) progress.measurements.back().step = from_first_rank(progress.measurements.back().step);
   team_.broadcast(weights.weights(), 0, "the weights of a trial's snapshot");
   for (const at::Tensor& slot : weights.slots()) team_.broadcast(slot, 0, "the optimizer state of a trial's snapshot");
   for (const NamedTensor& buffer : step_.buffers()) team_.broadcast(buffer.tensor, 0, "the buffers of a trial's snapshot");
-  for (TrialWeights::Segment& segment : weights.segments()) segment.num_updates = from_first(segment.num_updates);
+  for (TrialWeights::Segment& segment : weights.segments()) segment.num_updates = from_first_rank(segment.num_updates);
 }
 
-/// While it lives the model has the average of its weights, where that is what is evaluated.
+/// Replaces the model's weights by their average during its lifetime, where an average is kept.
 class AverageInPlace {
  public:
   explicit AverageInPlace(TrialWeights& weights) : weights_(weights) { swap(); }
@@ -154,43 +156,39 @@ class AverageInPlace {
   TrialWeights& weights_;
 };
 
+/// Sets loss, error and precision of one split, which are consecutive metrics.
+void ModelRunner::evaluate_split(Measurement& measurement, study::Metric loss, const TrialSamples& samples, int64_t num_samples) {
+  const TrialEvaluation found = evaluate_trial(step_.model(), evaluation_chain_.get(), samples, num_samples, team_);
+  measurement.values[loss] = found.loss;
+  measurement.values[loss + 1] = found.error;
+  measurement.values[loss + 2] = found.precision;
+}
+
 Measurement ModelRunner::measure_model(int64_t step) {
   Measurement measurement;
   measurement.step = step;
   const int64_t num_validation = data_->validation.num_samples();
-  const TrialEvaluation validation = evaluate_trial(step_.model(), evaluation_chain_.get(), data_->validation, num_validation, team_);
-  measurement.values[study::kValLoss] = validation.loss;
-  measurement.values[study::kValError] = validation.error;
-  measurement.values[study::kValPrecision] = validation.precision;
-  if (spec_.evaluate_train) {
-    const TrialEvaluation train =
-        evaluate_trial(step_.model(), evaluation_chain_.get(), data_->train, std::min(num_validation, data_->train.num_samples()), team_);
-    measurement.values[study::kTrainLoss] = train.loss;
-    measurement.values[study::kTrainError] = train.error;
-    measurement.values[study::kTrainPrecision] = train.precision;
-  }
+  evaluate_split(measurement, study::kValLoss, data_->validation, num_validation);
+  if (spec_.evaluate_train)
+    evaluate_split(measurement, study::kTrainLoss, data_->train, std::min(num_validation, data_->train.num_samples()));
   return measurement;
 }
 
 void ModelRunner::measure_test(Measurement& measurement) {
-  const TrialEvaluation test = evaluate_trial(step_.model(), evaluation_chain_.get(), *data_->test, data_->test->num_samples(), team_);
-  measurement.values[study::kTestLoss] = test.loss;
-  measurement.values[study::kTestError] = test.error;
-  measurement.values[study::kTestPrecision] = test.precision;
+  evaluate_split(measurement, study::kTestLoss, *data_->test, data_->test->num_samples());
 }
 
-/// Gives the watch the measurements from `first` on. Returns the step at which the trial is to stop, or -1.
-int64_t ModelRunner::tell(Running& running, size_t first) {
+/// Reports the measurements from `first` on to the watch, and ends the trial at the bound or at the budget.
+void ModelRunner::report_measurements(Running& running, size_t first) {
   int64_t stop_at = -1;
   const std::vector<Measurement>& measurements = running.progress.measurements;
   if (is_first() && running.watch.measured)
     for (size_t i = first; i < measurements.size() && stop_at < 0; ++i)
       if (running.watch.measured(measurements[i]) <= measurements[i].step) stop_at = measurements[i].step;
-  stop_at = from_first(stop_at);
+  stop_at = from_first_rank(stop_at);
   const int64_t last = measurements.empty() ? 0 : measurements.back().step;
   if (stop_at >= 0 && stop_at < running.order.train_steps) running.ended = {TrialStatus::kCensored, stop_at};
   else if (last >= running.order.train_steps) running.ended = {TrialStatus::kComplete, running.order.train_steps};
-  return stop_at;
 }
 
 void ModelRunner::evaluate_at(Running& running, int64_t step) {
@@ -200,10 +198,10 @@ void ModelRunner::evaluate_at(Running& running, int64_t step) {
     running.ended = {TrialStatus::kInfeasible, step};
     return;
   }
-  // Of what a snapshot held the first rank alone knows more than the step.
-  if (data_->test && from_first(is_better_than_all(measurement, running.progress.measurements)) != 0) measure_test(measurement);
+  // After a resume only the first rank has the values of earlier measurements.
+  if (data_->test && from_first_rank(is_better_than_all(measurement, running.progress.measurements)) != 0) measure_test(measurement);
   running.progress.measurements.push_back(measurement);
-  tell(running, running.progress.measurements.size() - 1);
+  report_measurements(running, running.progress.measurements.size() - 1);
 }
 
 void ModelRunner::save(Running& running) {
@@ -235,7 +233,7 @@ TrialOutcome ModelRunner::run(const TrialOrder& order, const TrialWatch& watch) 
   const std::vector<int64_t> grid = study::evaluation_steps(spec_.evaluation_ratio, order.train_steps);
   const int64_t last_measured = progress.measurements.empty() ? -1 : progress.measurements.back().step;
   auto next = std::upper_bound(grid.begin(), grid.end(), last_measured);
-  if (!progress.measurements.empty()) tell(running, 0);
+  if (!progress.measurements.empty()) report_measurements(running, 0);
   while (!running.ended) {
     if (next != grid.end() && *next == progress.step) {
       evaluate_at(running, *next++);
@@ -268,13 +266,13 @@ study::TrialRunner::Cost ModelRunner::measure(int64_t batch_size) {
   };
   double warm = 0;
   for (int i = 0; i < kWarmUp; ++i) warm = step();
-  const int64_t count = from_first(std::clamp<int64_t>(static_cast<int64_t>(kSeconds / std::max(1e-9, warm)), kFewest, kMost));
+  const int64_t count = from_first_rank(std::clamp<int64_t>(static_cast<int64_t>(kSeconds / std::max(1e-9, warm)), kFewest, kMost));
   std::vector<double> steps, evaluations;
   for (int64_t i = 0; i < count; ++i) steps.push_back(step());
   for (int i = 0; i < kEvaluations; ++i) {
     const auto start = Clock::now();
     Measurement measurement = measure_model(0);
-    if (data_->test) measure_test(measurement);  // As though each were the best so far: a forecast has no fewer seconds than a study takes.
+    if (data_->test) measure_test(measurement);  // As if each were the best so far, so that the forecast is an upper bound.
     evaluations.push_back(seconds_since(start));
   }
   return {median(steps), median(evaluations)};

@@ -1,16 +1,26 @@
-// The runner of a study's trials: of its model, or of the noisy quadratic.
+// A study on the ranks of a job, and the forecast of one.
+//
+// Run. Rank 0 has a coordinator (study_coordinator.h) on a thread of its own, and every rank, rank 0 too, a worker (study_worker.h).
+//   1. The ranks agree on the coordinator's endpoint: inherited by forked ranks, else by the job's store.
+//   2. Each worker connects and trains the trials that it is sent, until the coordinator ends the study.
+//   3. Rank 0 joins the coordinator; its result or error is that of the study.
+// Cost: messages of a few hundred bytes per trial plus its measurements (world/messages/), whatever the model.
+//
+// Forecast (--dry-run). Steps are an upper bound: every trial that is left, with its whole budget; points that diverge come on top but end
+// early. Hours are worker-hours divided by the workers, as trials are independent. Batches of several workers are counted as if they
+// divided evenly.
 #include "cohort/trials/run_study.h"
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
-#include <thread>
+#include <optional>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
@@ -31,73 +41,24 @@
 
 namespace cohort {
 
-// The threads and connections of a study: on rank 0 a coordinator on a thread of its own beside the rank's worker, on the others a worker.
-// Between them messages (world/messages/): a few hundred bytes a trial and the trial's measurements, whatever the model.
-
 namespace {
 
 constexpr const char* kEndpointKey = "study/endpoint";
 
-struct Meeting : ServerMeeting {
-  c10::intrusive_ptr<c10d::Store> store;  ///< Rank 0's, until all have read it. A group made later meets over one of its own.
-};
-
-Meeting meeting_of(MessageListener listener) { return {meet_here(std::move(listener)), {}}; }
-
-Meeting meet_over_store(const World& world, double timeout_seconds) {
-  const auto store = make_store(world, timeout_seconds);
-  Meeting meeting{meet_server(world, *store, kEndpointKey, timeout_seconds), {}};
-  if (world.rank == 0) meeting.store = store;
+/// The coordinator's endpoint, and its listener on rank 0, which keeps `store` until all ranks have read the endpoint from it.
+ServerMeeting meet_coordinator(const World& world, const StudyRunOptions& options, c10::intrusive_ptr<c10d::Store>& store) {
+  if (options.listener || world.size == 1) {
+    ServerMeeting meeting = meet_here(options.listener ? std::move(*options.listener) : MessageListener::for_forks());
+    if (world.rank != 0) meeting.listener.reset();  // Forked ranks inherited it.
+    return meeting;
+  }
+  store = make_store(world, options.timeout);
+  ServerMeeting meeting = meet_server(world, *store, kEndpointKey, options.timeout);
+  if (world.rank != 0) store.reset();
   return meeting;
 }
 
-/// Of a job that this program started, whose ranks all have the listener: it is rank 0's.
-Meeting meet_after_fork(MessageListener& listener, int rank) {
-  Meeting meeting = meeting_of(std::move(listener));
-  if (rank != 0) meeting.listener.reset();
-  return meeting;
-}
-
-/// Runs the coordinator; its connections close when it ends, so that no worker waits for it.
-class CoordinatorThread {
- public:
-  CoordinatorThread(const study::StudySpec& spec, CoordinatorOptions options, MessageServer server)
-      : thread_([this, &spec, options = std::move(options), server = std::move(server)]() mutable {
-          try {
-            StudyCoordinator coordinator(spec, std::move(options), std::move(server));
-            try {
-              code_ = coordinator.run();
-            } catch (...) {
-              failed_rank_ = coordinator.failed_rank();
-              throw;
-            }
-          } catch (...) {
-            error_ = std::current_exception();
-          }
-        }) {}
-  ~CoordinatorThread() {
-    if (thread_.joinable()) thread_.join();
-  }
-  /// What it returned or threw. A failure of another rank is that rank's to report.
-  int join() {
-    thread_.join();
-    if (!error_) return code_;
-    if (failed_rank_ <= 0) std::rethrow_exception(error_);
-    try {
-      std::rethrow_exception(error_);
-    } catch (const std::exception& error) {
-      fail(ErrorCode::kEnvironment, "the study was ended: ", error.what());
-    }
-  }
-  int failed_rank() const { return failed_rank_; }
-
- private:
-  int code_ = 0, failed_rank_ = -1;
-  std::exception_ptr error_;
-  std::thread thread_;  // Last: it uses the others.
-};
-
-/// `stop` is asked after every step of a model's trial; empty: never. Errors as make_model_runner's.
+/// `stop` is called after every step of a model's trial; may be empty. Errors as make_model_runner().
 std::unique_ptr<study::TrialRunner> make_study_runner(const study::StudySpec& spec, const StudyWorkload& workload, const Group& team,
                                                       double snapshot_seconds, std::function<bool()> stop) {
   if (spec.is_noisy_quadratic()) return study::make_noisy_quadratic_runner(spec);
@@ -108,7 +69,7 @@ std::unique_ptr<study::TrialRunner> make_study_runner(const study::StudySpec& sp
 
 StudyWorkload open_study_workload(const study::StudySpec& spec) {
   if (spec.is_noisy_quadratic()) return {};
-  // Not the study's seed: made-up data is the same for every seed of a study.
+  // Without the study's seed: synthetic data is the same for every seed of a study.
   const DataSet data =
       open_data(spec.data, {.context = spec.context, .image_size = spec.image_size, .validation_samples = spec.val_samples});
   auto samples = std::make_shared<const TrialData>(data, trial_data_options(spec));
@@ -120,25 +81,35 @@ int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const
   catch_stop_signals();
   std::optional<EndsSoonAtStop> ends;
   if (!options.listener && world.size > 1) ends.emplace();
-  Meeting meeting = options.listener  ? meet_after_fork(*options.listener, world.rank)
-                    : world.size == 1 ? meeting_of(MessageListener::for_forks())
-                                      : meet_over_store(world, options.timeout);
+  c10::intrusive_ptr<c10d::Store> store;
+  ServerMeeting meeting = meet_coordinator(world, options, store);
   ends.reset();
-  // Ranks of this program's own come, or their launcher says why not.
+  // Forked ranks connect for certain, or their launcher reports the reason.
   const double join_seconds = options.listener ? std::max(options.timeout, 60.0) : options.timeout;
   const MessageLimits limits{.silence_seconds = options.timeout};
-  std::optional<CoordinatorThread> coordinator;
-  if (world.rank == 0)
-    coordinator.emplace(spec,
-                        CoordinatorOptions{.folder = options.folder,
+  int failed_rank = -1;
+  std::future<int> coordinator;
+  if (world.rank == 0) {
+    CoordinatorOptions coordinator_options{.folder = options.folder,
                                            .num_ranks = world.size,
                                            .json = options.json,
                                            .quiet = options.quiet,
                                            .num_train_samples = workload.num_train_samples,
                                            .join_seconds = join_seconds,
                                            .timeout = options.timeout,
-                                           .all_have_come = [&meeting] { meeting.store.reset(); }},
-                        MessageServer(std::move(*meeting.listener), limits));
+                                           .on_all_connected = [&store] { store.reset(); }};
+    // Its connections close when it ends, so that no worker waits for it.
+    coordinator = std::async(std::launch::async, [&spec, &failed_rank, coordinator_options = std::move(coordinator_options),
+                                                  server = MessageServer(std::move(*meeting.listener), limits)]() mutable {
+      StudyCoordinator running(spec, std::move(coordinator_options), std::move(server));
+      try {
+        return running.run();
+      } catch (...) {
+        failed_rank = running.failed_rank();
+        throw;
+      }
+    });
+  }
   int code = 0;
   std::exception_ptr error;
   try {
@@ -157,20 +128,20 @@ int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const
   } catch (...) {
     error = std::current_exception();
   }
-  if (coordinator) {
-    // Where this rank itself failed the coordinator only repeats what it was told.
+  if (coordinator.valid()) {
     try {
-      code = coordinator->join();
-    } catch (...) {
-      if (!error || coordinator->failed_rank() != 0) throw;
+      code = coordinator.get();
+    } catch (const std::exception& cause) {
+      // A failure of another rank is reported by that rank; one of this rank is thrown below, and the coordinator only repeats it.
+      if (failed_rank > 0) fail(ErrorCode::kEnvironment, "the study was ended: ", cause.what());
+      if (!error || failed_rank != 0) throw;
     }
   }
   if (error) std::rethrow_exception(error);
   return code;
 }
 
-// --dry-run. Steps are an upper bound: every trial that is left, with its whole budget; points that diverge come on top but end early.
-// Hours are worker-hours divided by the workers: trials are independent. Batches of several workers are counted as if they divided evenly.
+// --- The forecast.
 
 namespace {
 
@@ -178,7 +149,7 @@ struct BatchForecast {
   int64_t batch_size = 0, num_trials = 0, train_steps = 0, num_done = 0, num_steps = 0, num_evaluations = 0;
   int team = 1;
   study::TrialRunner::Cost cost;
-  double hours = 0;  ///< Of wall clock on all workers.
+  double hours = 0;  ///< Wall clock on all workers.
 };
 
 int64_t num_done(const std::string& folder, int64_t batch_size) {
@@ -239,7 +210,7 @@ void forecast_study(const study::StudySpec& spec, const StudyWorkload& workload,
     forecast.num_evaluations = left * static_cast<int64_t>(study::evaluation_steps(spec.evaluation_ratio, batch.train_steps).size());
     forecast.team = study::team_size(spec, batch.batch_size, num_workers);
     forecast.cost = runner->measure(batch.batch_size);
-    // A worker that has no trial of its own does nothing.
+    // Workers beyond the number of trials are idle.
     const auto busy = static_cast<double>(std::max<int64_t>(1, std::min<int64_t>(num_workers, left * forecast.team)));
     forecast.hours = (static_cast<double>(forecast.num_steps) * forecast.cost.step_seconds +
                       static_cast<double>(forecast.num_evaluations) * forecast.cost.evaluation_seconds) /

@@ -13,32 +13,33 @@ namespace cohort {
 
 struct TrialData;
 
-/// What trials train on. Opened before ranks are forked, so that they share its memory.
+/// The data of trials. Opened before ranks are forked, so that they share its memory.
 struct StudyWorkload {
-  std::shared_ptr<const TrialData> data;  ///< None for the noisy quadratic.
+  std::shared_ptr<const TrialData> data;  ///< Null for the noisy quadratic.
   int64_t num_train_samples = 0;
 };
-/// Reads the data. Errors as open_data's and TrialData's.
+/// Reads the data. Errors as open_data() and TrialData.
 StudyWorkload open_study_workload(const study::StudySpec& spec);
 
 struct StudyRunOptions {
   std::string folder;
-  bool json = false;   ///< Lines on stdout: trials as they are decided, last the steps to result of each batch size (of the first goal).
+  bool json = false;   ///< Prints JSON lines: trials as they are decided, then the steps to result of each batch size at the first goal.
   bool quiet = false;  ///< No progress bar.
   double timeout = 60;
   std::string backend = "auto";
-  double snapshot_seconds = 60;  ///< A trial that runs longer saves its state so often.
-  /// Made before the ranks were forked; null: rank 0 listens, on loopback where all ranks are on one host, and tells the job's store where.
+  double snapshot_seconds = 60;  ///< Interval at which a running trial saves its state.
+  /// Created before the ranks were forked. Null: rank 0 listens, on loopback where all ranks are on one host, and publishes its endpoint in
+  /// the job's store.
   MessageListener* listener = nullptr;
 };
 
-/// Every rank of the job calls it with the same spec. Goes on with what DIR holds. Returns the exit code: 0 when every trial is done, 130
-/// when interrupted (Ctrl-C; a second start goes on). Errors as Store's; a trial's own on its rank; kEnvironment on the others, and where
-/// rank 0 is lost.
+/// Called by every rank of the job with the same spec. Continues the study in the folder. Returns the exit code: 0 when every trial is
+/// done, 130 when interrupted (a second start continues). Errors as Store; those of a trial on its rank, and kEnvironment on the others and
+/// where rank 0 is lost.
 int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const World& world, const StudyRunOptions& options);
 
-/// --dry-run: trials, steps and hours, from costs measured here on one rank; as text for people, or JSON lines. `folder` may hold a part
-/// already, or be empty. Writes nothing.
+/// --dry-run: prints trials, steps and hours from costs measured here on one rank, as a table or as JSON lines. `folder` may hold a part of
+/// the study. Writes no files.
 void forecast_study(const study::StudySpec& spec, const StudyWorkload& workload, const std::string& folder, int num_workers, bool json);
 
 }  // namespace cohort

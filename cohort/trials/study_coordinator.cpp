@@ -1,3 +1,11 @@
+// Rank 0's loop over a study: hand out trials to idle workers, receive messages, store what is decided. All decisions are the queue's
+// (study/search/study_queue.h); this file moves trials between ranks, files and the store.
+//
+// A trial is in exactly one place at any time, so that a kill loses at most what its runner had not yet saved: the store (decided; one
+// transaction), in_progress/*.trial (ended, a lower id still runs), or in_progress/*.snapshot (running). Files of a trial are removed after
+// it was stored; those that a kill leaves in between are removed by the next start.
+//
+// Cost: one order and one result per trial, a step report about every second, and a bound per worker where a decision changes it.
 #include "cohort/trials/study_coordinator.h"
 
 #include <algorithm>
@@ -16,37 +24,30 @@
 
 namespace cohort {
 namespace {
-constexpr double kPatience = 5;     ///< Times the usual.
-constexpr double kNewShare = 0.25;  ///< Of the latest interval in the mean.
+constexpr double kOverdueFactor = 5;  ///< A silence is overdue at this many times the usual one.
+constexpr double kNewWeight = 0.25;   ///< Weight of the latest interval in the running mean.
 }  // namespace
 
 void SilenceWatch::begin(double now) {
-  heard_at_ = now;
-  remarked_seconds_ = 0;
+  received_at_ = now;
+  reported_seconds_ = 0;
 }
 
-void SilenceWatch::heard(double now) {
-  const double seconds = now - heard_at_;
-  // A silence that was remarked on is not usual.
-  if (remarked_seconds_ == 0) usual_seconds_ = usual_seconds_ < 0 ? seconds : (1 - kNewShare) * usual_seconds_ + kNewShare * seconds;
+void SilenceWatch::on_message(double now) {
+  const double seconds = now - received_at_;
+  // A reported silence does not enter the mean.
+  if (reported_seconds_ == 0) usual_seconds_ = usual_seconds_ < 0 ? seconds : (1 - kNewWeight) * usual_seconds_ + kNewWeight * seconds;
   begin(now);
 }
 
 std::optional<double> SilenceWatch::overdue(double now) {
-  const double seconds = now - heard_at_;
-  // What has never spoken may need long for its first words.
-  const double patience = usual_seconds_ < 0 ? kPatience * least_seconds_ : std::max(least_seconds_, kPatience * usual_seconds_);
-  if (seconds < std::max(patience, 2 * remarked_seconds_)) return std::nullopt;
-  remarked_seconds_ = seconds;
+  const double seconds = now - received_at_;
+  // The first message may take long.
+  const double patience = usual_seconds_ < 0 ? kOverdueFactor * least_seconds_ : std::max(least_seconds_, kOverdueFactor * usual_seconds_);
+  if (seconds < std::max(patience, 2 * reported_seconds_)) return std::nullopt;
+  reported_seconds_ = seconds;
   return seconds;
 }
-
-// One loop: hand out trials to workers that have none, listen, store what is decided. All decisions are the queue's
-// (study/search/study_queue.h); this file moves them between ranks, files and the store.
-//
-// A trial is in exactly one place at any instant, so that a kill loses at most what its runner had not yet saved: the store (decided; one
-// transaction), in_progress/*.trial (ended, a lower id still runs), or in_progress/*.snapshot (running). Files of a trial are removed after
-// it was stored; a kill between leaves files that the next start removes.
 
 using study::BatchSpec;
 using study::StudyQueue;
@@ -55,17 +56,19 @@ using study::Trial;
 struct StudyCoordinator::Running {
   StudyQueue::Pick pick;
   study::TrialOrder order;
-  study::TrialBound told;
-  int64_t step = 0, first_step = -1;  ///< As the worker said; the first it said (a trial that is gone on with begins there).
+  study::TrialBound sent_bound;
+  int64_t step = 0, first_step = -1;  ///< Reported by the worker, last and first; a resumed trial begins at first_step.
 };
 
 struct StudyCoordinator::Worker {
   int rank = 0;
-  std::optional<PeerId> peer;  ///< None before it has come, and where it is gone.
-  bool has_come = false;
-  bool leads = false, ready = false, said_bye = false;  ///< Of its team in this phase.
+  std::optional<PeerId> peer;  ///< None before it has connected, and after it was lost.
+  bool has_connected = false;
+  bool leads = false;     ///< It is the first rank of a team in this phase.
+  bool ready = false;     ///< It has joined the phase.
+  bool has_left = false;  ///< It has announced its end.
   std::optional<Running> running;
-  SilenceWatch silence;  ///< While it runs a trial, or is to get ready for them.
+  SilenceWatch silence;  ///< Active while it runs a trial, or should become ready.
 };
 
 StudyCoordinator::StudyCoordinator(study::StudySpec spec, CoordinatorOptions options, MessageServer server)
@@ -85,14 +88,14 @@ void StudyCoordinator::wait_for_ranks() {
   const auto missing = [&] {
     std::vector<std::string> ranks;
     for (const auto& worker : workers_)
-      if (!worker->has_come) ranks.push_back(std::to_string(worker->rank));
+      if (!worker->has_connected) ranks.push_back(std::to_string(worker->rank));
     return ranks;
   };
   while (!missing().empty() && !stop_requested()) {
     if (seconds_since(begin) > options_.join_seconds)
       fail(ErrorCode::kEnvironment, "rank(s) ", join(missing(), " "), " did not connect to ", server_.endpoint(), " within ",
-           options_.join_seconds, " s", server_.num_refused() > 0 ? "; others knocked that have another secret" : "");
-    if (const auto event = server_.poll(0.1)) heard(*event);
+           options_.join_seconds, " s", server_.num_refused() > 0 ? "; connections with another secret were refused" : "");
+    if (const auto event = server_.poll(0.1)) on_event(*event);
   }
 }
 
@@ -120,7 +123,7 @@ void StudyCoordinator::open() {
   in_progress_->restore(
       [&](int64_t batch_size, int64_t id, int64_t train_steps) {
         const auto at = index.find(batch_size);
-        if (at == index.end()) return true;  // For a run that asks for it again.
+        if (at == index.end()) return true;  // Kept for a run with this batch size.
         return train_steps == spec_.batches[at->second].train_steps && !queue_.batch(at->second).done() &&
                id >= queue_.batch(at->second).num_taken();
       },
@@ -146,24 +149,24 @@ void StudyCoordinator::restore_batch(size_t index, const std::vector<Trial>& sto
 int StudyCoordinator::run() {
   try {
     wait_for_ranks();
-    if (options_.all_have_come) options_.all_have_come();
+    if (options_.on_all_connected) options_.on_all_connected();
     open();
     if (spec_.halving) log_warning(halving_warning());
     const int code = run_phases();
     end(code, "", options_.stop_seconds);
     show_progress();
     progress_.finish();
-    conclude(code);
+    print_results(code);
     return code;
   } catch (const std::exception& error) {
     progress_.finish();
     if (!ending_) {
-      deaf_ = true;
+      ignores_messages_ = true;
       try {
         const auto* own = dynamic_cast<const Error*>(&error);
         end(own ? static_cast<int>(own->code()) : static_cast<int>(ErrorCode::kFailed), error.what(), 2);
       } catch (const Error&) {
-        // Workers that cannot be told see that rank 0 is gone.
+        // Workers that cannot be reached notice that rank 0 is gone.
       }
     }
     throw;
@@ -180,12 +183,12 @@ int StudyCoordinator::run_phases() {
       start_phase(*phase);
       current = phase;
     }
-    // While the last trials of a phase end that no one needs any more, nothing of the next is handed out.
+    // The next phase starts only after the last trials of this one, needed or not, have ended.
     if (phase && phase == current) hand_out();
     show_progress();
-    listen(0.1);
-    if (!broken_.empty()) end_without();
-    warn_of_silence();
+    receive(0.1);
+    if (!team_failure_.empty()) fail_without();
+    warn_of_silent_workers();
   }
 }
 
@@ -200,14 +203,14 @@ bool StudyCoordinator::can_train() const {
 void StudyCoordinator::start_phase(int team) {
   const int num_ranks = static_cast<int>(workers_.size());
   team_ = team;
-  if (team_ > 1 && !lost_.empty()) end_without();
+  if (team_ > 1 && !lost_.empty()) fail_without();
   if (const int idle = num_ranks % team; idle > 0)
     log_info(concat("batches that need ", team, " ranks together leave ", idle, " of ", num_ranks, " ranks idle"));
   for (auto& worker : workers_) {
     worker->leads = worker->rank % team == 0 && worker->rank + team <= num_ranks;
     worker->ready = false;
     worker->silence.begin(steady_seconds());
-    tell(*worker, {{"do", "phase"}, {"team", team}});
+    send(*worker, {{"do", "phase"}, {"team", team}});
   }
   has_begun_ = true;
   if (!can_train()) fail(ErrorCode::kEnvironment, "no rank is left that could train: ", join(lost_, ", "));
@@ -228,47 +231,48 @@ void StudyCoordinator::hand_out() {
                      .snapshot = in_progress_->snapshot(batch.batch_size, pick->id, batch.train_steps)};
     worker->running = running;
     worker->silence.begin(steady_seconds());
-    tell(*worker, {{"do", "run"}, {"order", to_json(running.order)}, {"bound", to_json(running.told)}});
+    send(*worker, {{"do", "run"}, {"order", to_json(running.order)}, {"bound", to_json(running.sent_bound)}});
   }
 }
 
-void StudyCoordinator::listen(double seconds) {
-  for (auto event = server_.poll(seconds); event; event = server_.poll(0)) heard(*event);
+void StudyCoordinator::receive(double seconds) {
+  for (auto event = server_.poll(seconds); event; event = server_.poll(0)) on_event(*event);
 }
 
-void StudyCoordinator::heard(const PeerEvent& event) {
-  if (event.kind == PeerEvent::Kind::kJoined) return joined(event);
+void StudyCoordinator::on_event(const PeerEvent& event) {
+  if (event.kind == PeerEvent::Kind::kJoined) return on_joined(event);
   for (auto& worker : workers_) {
     if (worker->peer != event.peer) continue;
-    if (event.kind == PeerEvent::Kind::kLost) lose(*worker, event.why);
-    else hear(*worker, event.message.text);
+    if (event.kind == PeerEvent::Kind::kLost) on_lost(*worker, event.why);
+    else on_message(*worker, event.message.text);
     return;
   }
 }
 
-/// A rank that was lost may try to come back: its trial is another's by then.
-void StudyCoordinator::joined(const PeerEvent& event) {
-  const auto found = std::find_if(workers_.begin(), workers_.end(),
-                                  [&](const auto& worker) { return event.name == concat("rank ", worker->rank) && !worker->has_come; });
+/// A lost rank cannot reconnect, because its trial was given to another.
+void StudyCoordinator::on_joined(const PeerEvent& event) {
+  const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const auto& worker) {
+    return event.name == concat("rank ", worker->rank) && !worker->has_connected;
+  });
   if (found == workers_.end()) {
     server_.dismiss(event.peer, concat("the study goes on without ", event.name));
     return;
   }
   (*found)->peer = event.peer;
-  (*found)->has_come = true;
+  (*found)->has_connected = true;
 }
 
-void StudyCoordinator::hear(Worker& worker, const std::string& message) {
-  if (worker.running) worker.silence.heard(steady_seconds());
+void StudyCoordinator::on_message(Worker& worker, const std::string& message) {
+  if (worker.running) worker.silence.on_message(steady_seconds());
   try {
-    obey(worker, parse_strict_ordered_json(message, {.path = concat("rank ", worker.rank)}));
+    handle(worker, parse_strict_ordered_json(message, {.path = concat("rank ", worker.rank)}));
   } catch (const nlohmann::json::exception&) {
     fail(ErrorCode::kFailed, "rank ", worker.rank, " said ", quote_text(message), ", which is not understood");
   }
 }
 
-/// A rank that is gone is lost; one that is stopped or hangs is waited for, and that has to be said.
-void StudyCoordinator::warn_of_silence() {
+/// A rank whose connection is closed is lost; one that is stopped or hangs is waited for, with a warning.
+void StudyCoordinator::warn_of_silent_workers() {
   for (auto& worker : workers_) {
     const bool is_expected = worker->running || (worker->leads && !worker->ready);
     if (!worker->peer || !is_expected) continue;
@@ -285,12 +289,12 @@ void StudyCoordinator::warn_of_silence() {
   }
 }
 
-void StudyCoordinator::obey(Worker& worker, const Json& json) {
+void StudyCoordinator::handle(Worker& worker, const Json& json) {
   const std::string is = json.value("is", "");
-  if (is == "bye" || is == "failed") worker.said_bye = true;
-  if (deaf_ || is == "bye") return;
+  if (is == "bye" || is == "failed") worker.has_left = true;
+  if (ignores_messages_ || is == "bye") return;
   if (is == "ready") {
-    // The others may have ended that phase without a slow one: in this one it may follow in a team, and hear no orders.
+    // A slow worker may report ready for an earlier phase; in this one it may not lead a team.
     worker.ready = json.at("team").get<int>() == team_;
   } else if (is == "at") {
     if (!worker.running) return;
@@ -306,7 +310,7 @@ void StudyCoordinator::obey(Worker& worker, const Json& json) {
     const auto code = static_cast<ErrorCode>(json.at("code").get<int>());
     const std::string text = concat("rank ", worker.rank, ": ", json.at("error").get<std::string>());
     if (team_ > 1 && code == ErrorCode::kEnvironment) {
-      broken_ = text;
+      team_failure_ = text;
       return;
     }
     failed_rank_ = worker.rank;
@@ -328,7 +332,7 @@ void StudyCoordinator::trial_ended(Worker& worker, const Json& json) {
   store_decided(batch, &trial);
 }
 
-/// Stores what is decided now; the trial that just ended goes to a file where it is not.
+/// Stores the trials that are decided now; the trial that just ended is written to a file where it is not.
 void StudyCoordinator::store_decided(size_t batch, const Trial* just_ended) {
   const int64_t batch_size = spec_.batches[batch].batch_size, train_steps = spec_.batches[batch].train_steps;
   const bool was_done = queue_.batch(batch).done();
@@ -342,14 +346,14 @@ void StudyCoordinator::store_decided(size_t batch, const Trial* just_ended) {
     trial.measurements.resize(decided.num_measurements);
     store_->add(batch_size, trial);
     in_progress_->remove(batch_size, trial.id, train_steps);
-    report(batch, trial);
+    print_trial(batch, trial);
   }
   if (just_ended && !stored && !queue_.batch(batch).done()) in_progress_->keep(batch_size, train_steps, *just_ended);
   if (!was_done && queue_.batch(batch).done()) {
     if (queue_.batch(batch).num_kept() < spec_.batches[batch].num_trials && !spec_.halving)
       progress_.note(concat("batch size ", batch_size, ": only ", queue_.batch(batch).num_kept(), " of ", queue_.batch(batch).num_taken(),
                             " points did not diverge; ", spec_.batches[batch].num_trials, " were asked for, and no more are drawn"));
-    // Points that turned out not to be needed.
+    // Removes the files of points that turned out not to be needed.
     in_progress_->restore([&](int64_t size, int64_t, int64_t) { return size != batch_size; }, [](int64_t, const Trial&) {});
   }
   push_bounds(batch);
@@ -359,30 +363,30 @@ void StudyCoordinator::push_bounds(size_t batch) {
   for (auto& worker : workers_) {
     if (!worker->peer || !worker->running || worker->running->pick.batch != batch) continue;
     const study::TrialBound bound = queue_.batch(batch).bound(worker->running->pick.id);
-    if (bound == worker->running->told) continue;
-    worker->running->told = bound;
-    tell(*worker, {{"do", "bound"}, {"bound", to_json(bound)}});
+    if (bound == worker->running->sent_bound) continue;
+    worker->running->sent_bound = bound;
+    send(*worker, {{"do", "bound"}, {"bound", to_json(bound)}});
   }
 }
 
-void StudyCoordinator::tell(Worker& worker, const Json& message) {
+void StudyCoordinator::send(Worker& worker, const Json& message) {
   if (!worker.peer) return;
   try {
-    server_.send(*worker.peer, {.text = message.dump()});  // Of a rank that is gone listen() hears.
+    server_.send(*worker.peer, {.text = message.dump()});
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kEnvironment) throw;
-    lose(worker, error.what());
+    on_lost(worker, error.what());
   }
 }
 
-void StudyCoordinator::lose(Worker& worker, const std::string& why) {
+void StudyCoordinator::on_lost(Worker& worker, const std::string& why) {
   if (!worker.peer) return;
   server_.dismiss(*worker.peer, why);
   worker.peer.reset();
-  if (worker.said_bye || ending_) return;
+  if (worker.has_left || ending_) return;
   lost_.push_back(why);
   if (team_ > 1 && worker.rank / team_ < static_cast<int>(workers_.size()) / team_) {
-    broken_ = why;
+    team_failure_ = why;
     return;
   }
   if (worker.running) {
@@ -396,25 +400,25 @@ void StudyCoordinator::lose(Worker& worker, const std::string& why) {
   if (has_begun_ && !can_train()) fail(ErrorCode::kEnvironment, "no rank is left that could train: ", why);
 }
 
-/// A team needs all its ranks. Those that are left of one say so first, in the team's numbers: waits for losses, to name who is gone in
-/// the job's.
-void StudyCoordinator::end_without() {
-  deaf_ = true;
+/// A team needs all its ranks. The remaining ones report the failure first, with ranks of the team: waits for the lost connections, to name
+/// the ranks of the job.
+void StudyCoordinator::fail_without() {
+  ignores_messages_ = true;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
-  while (std::chrono::steady_clock::now() < deadline) listen(0.05);
-  fail(ErrorCode::kEnvironment, lost_.empty() ? broken_ : join(lost_, ", "), "; a team of ", team_,
+  while (std::chrono::steady_clock::now() < deadline) receive(0.05);
+  fail(ErrorCode::kEnvironment, lost_.empty() ? team_failure_ : join(lost_, ", "), "; a team of ", team_,
        " ranks needs all of them; the same command goes on with ", options_.folder);
 }
 
-/// Tells all workers to end, and hears them out for so long. What ends meanwhile is kept.
+/// Tells all workers to end, and receives their last messages for up to `drain_seconds`; trials that end meanwhile are kept.
 void StudyCoordinator::end(int code, const std::string& why, double drain_seconds) {
   ending_ = true;
-  for (auto& worker : workers_) tell(*worker, {{"do", "end"}, {"code", code}, {"error", why}});
+  for (auto& worker : workers_) send(*worker, {{"do", "end"}, {"code", code}, {"error", why}});
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(drain_seconds);
   const auto all_gone = [&] {
-    return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) { return !worker->peer || worker->said_bye; });
+    return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) { return !worker->peer || worker->has_left; });
   };
-  while (!all_gone() && std::chrono::steady_clock::now() < deadline) listen(0.05);
+  while (!all_gone() && std::chrono::steady_clock::now() < deadline) receive(0.05);
 }
 
 void StudyCoordinator::show_progress() {
@@ -436,13 +440,13 @@ void StudyCoordinator::show_progress() {
   progress_.update(state);
 }
 
-void StudyCoordinator::report(size_t batch, const Trial& trial) {
+void StudyCoordinator::print_trial(size_t batch, const Trial& trial) {
   if (!options_.json) return;
   std::printf("%s\n", trial_line(spec_.batches[batch].batch_size, trial).c_str());
   std::fflush(stdout);
 }
 
-/// All of this run's trials are stored. What an interrupted run of other batch sizes left stays.
+/// Called when all trials of this run are stored. Files of other batch sizes, from an interrupted run, are kept.
 void StudyCoordinator::remove_files() {
   bool has_others = false;
   in_progress_->restore(
@@ -456,7 +460,7 @@ void StudyCoordinator::remove_files() {
   if (!has_others) in_progress_->remove_all();
 }
 
-void StudyCoordinator::conclude(int code) {
+void StudyCoordinator::print_results(int code) {
   const study::StudyData data = store_->read();
   store_->set_note("work_saved", work_saved(data, store_->spec()).dump());
   if (code != 0) {

@@ -1,6 +1,6 @@
 #pragma once
-// Rank 0's side of a running study: owns the store, hands out trials, hears how they end. Torch-free; beside it rank 0 trains like any
-// other rank. What is said: docs/algorithms/study_run.md.
+// Rank 0's side of a running study: owns the store, hands out trials, receives their results. Torch-free; rank 0 also trains like any other
+// rank. The protocol: docs/algorithms/study_run.md.
 
 #include <functional>
 #include <memory>
@@ -18,23 +18,22 @@
 
 namespace cohort {
 
-// Whether a worker has said nothing for longer than is usual for it. Torch-free; times in seconds of any one clock.
-
+/// Detects that a worker has been silent for longer than is usual for it. Times are seconds of any one clock.
 class SilenceWatch {
  public:
-  /// Nothing is remarked before `least_seconds`.
+  /// Silences below `least_seconds` are not reported.
   explicit SilenceWatch(double least_seconds) : least_seconds_(least_seconds) {}
 
-  /// From now on something is expected.
+  /// Starts to expect messages.
   void begin(double now);
-  void heard(double now);
-  /// The length of the silence, when it is time to remark on it: once it is several times the usual, then at each doubling.
+  void on_message(double now);
+  /// The length of the silence where it should be reported: when it is several times the usual, then at each doubling.
   std::optional<double> overdue(double now);
   /// Running mean of the times between messages; -1 while unknown.
   double usual_seconds() const { return usual_seconds_; }
 
  private:
-  double least_seconds_, usual_seconds_ = -1, heard_at_ = 0, remarked_seconds_ = 0;
+  double least_seconds_, usual_seconds_ = -1, received_at_ = 0, reported_seconds_ = 0;
 };
 
 struct CoordinatorOptions {
@@ -44,21 +43,21 @@ struct CoordinatorOptions {
   bool quiet = false;
   bool summary = true;  ///< Prints the steps to result at the end, as a table or as lines.
   int64_t num_train_samples = 0;
-  double join_seconds = 60;                  ///< For all ranks to come.
-  double stop_seconds = 20;                  ///< After Ctrl-C workers may finish their step and save for so long.
-  double timeout = 60;                       ///< A worker that runs a trial may be silent for so long at least before that is remarked on.
-  std::function<void()> all_have_come = {};  ///< Called once, before anything is handed out.
+  double join_seconds = 60;                     ///< Time for all ranks to connect.
+  double stop_seconds = 20;                     ///< Time after Ctrl-C for workers to finish their step and save.
+  double timeout = 60;                          ///< Shortest silence of a worker with a trial that is reported.
+  std::function<void()> on_all_connected = {};  ///< Called once, before trials are handed out.
 };
 
-/// Made and run on one thread: all calls of SQLite are on it.
+/// Constructed and run on one thread, which makes all calls of SQLite.
 class StudyCoordinator {
  public:
-  /// Ranks come as clients named "rank 0", "rank 1" and so on.
+  /// Ranks connect as clients named "rank 0", "rank 1" and so on.
   StudyCoordinator(study::StudySpec spec, CoordinatorOptions options, MessageServer server);
   ~StudyCoordinator();
-  /// Waits for all ranks, opens the store and takes up what it holds. 0 when every trial is stored, 130 when interrupted. Throws what went
-  /// wrong, after the workers were told: Error as Store::open's, with a worker's own sentence, or kEnvironment when ranks did not come or
-  /// none is left.
+  /// Waits for all ranks, opens the store and continues from its trials. Returns 0 when every trial is stored, 130 when interrupted.
+  /// Errors, after the workers were notified: as Store::open(), those of a worker, and kEnvironment where ranks do not connect or none is
+  /// left.
   int run();
   /// The rank whose failure run() threw, or -1.
   int failed_rank() const { return failed_rank_; }
@@ -73,23 +72,23 @@ class StudyCoordinator {
   int run_phases();
   void start_phase(int team);
   void hand_out();
-  void listen(double seconds);
-  void heard(const PeerEvent& event);
-  void joined(const PeerEvent& event);
-  void hear(Worker& worker, const std::string& message);
-  void warn_of_silence();
-  void obey(Worker& worker, const Json& json);
+  void receive(double seconds);
+  void on_event(const PeerEvent& event);
+  void on_joined(const PeerEvent& event);
+  void on_message(Worker& worker, const std::string& message);
+  void warn_of_silent_workers();
+  void handle(Worker& worker, const Json& json);
   void trial_ended(Worker& worker, const Json& json);
   void store_decided(size_t batch, const study::Trial* just_ended);
   void push_bounds(size_t batch);
-  void tell(Worker& worker, const Json& message);
-  void lose(Worker& worker, const std::string& why);
-  [[noreturn]] void end_without();
+  void send(Worker& worker, const Json& message);
+  void on_lost(Worker& worker, const std::string& why);
+  [[noreturn]] void fail_without();
   void end(int code, const std::string& why, double drain_seconds);
-  void report(size_t batch, const study::Trial& trial);
+  void print_trial(size_t batch, const study::Trial& trial);
   void show_progress();
   void remove_files();
-  void conclude(int code);
+  void print_results(int code);
   int num_running() const;
   bool can_train() const;
 
@@ -102,11 +101,11 @@ class StudyCoordinator {
   study::StudyQueue queue_;
   StudyProgress progress_;
   int team_ = 1;                   ///< Ranks of a team in the current phase.
-  std::vector<std::string> lost_;  ///< "rank 3 is gone" for each rank that is lost.
-  std::string broken_;             ///< Why a team can not go on; "" while all can.
+  std::vector<std::string> lost_;  ///< "rank 3 is gone" for each lost rank.
+  std::string team_failure_;       ///< Why a team cannot continue; "" while all can.
   double work_done_ = 0;
   int failed_rank_ = -1;
-  bool has_begun_ = false, ending_ = false, deaf_ = false;  ///< deaf_: what workers still say does not matter.
+  bool has_begun_ = false, ending_ = false, ignores_messages_ = false;  ///< ignores_messages_: after an error.
 };
 
 }  // namespace cohort

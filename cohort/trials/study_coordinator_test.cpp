@@ -22,7 +22,7 @@ TEST_CASE("silence is remarked on after five times the usual, but not before the
   SilenceWatch watch(10);
   double now = 100;
   watch.begin(now);
-  for (int i = 0; i < 20; ++i) watch.heard(now += 4);
+  for (int i = 0; i < 20; ++i) watch.on_message(now += 4);
   CHECK(watch.usual_seconds() == doctest::Approx(4));
   CHECK(!watch.overdue(now + 19.9));
   CHECK(watch.overdue(now + 20.5) == doctest::Approx(20.5));
@@ -30,7 +30,7 @@ TEST_CASE("silence is remarked on after five times the usual, but not before the
   CHECK(watch.overdue(now + 41));
   CHECK(!watch.overdue(now + 81.9));
   CHECK(watch.overdue(now + 82));
-  watch.heard(now += 90);
+  watch.on_message(now += 90);
   CHECK(watch.usual_seconds() == doctest::Approx(4));  // That silence was not usual.
   CHECK(!watch.overdue(now + 19.9));
   CHECK(watch.overdue(now + 20));
@@ -42,7 +42,7 @@ TEST_CASE("quick talkers are given the least; what never spoke five times that")
   CHECK(!watch.overdue(49));
   CHECK(watch.overdue(50));
   watch.begin(60);
-  watch.heard(61);
+  watch.on_message(61);
   CHECK(!watch.overdue(70));
   CHECK(watch.overdue(71));
 }
@@ -94,7 +94,7 @@ void work(const StudySpec& spec, MessageClient link, const Odd& odd) {
       const TrialOutcome outcome = runner->run(order, {.measured = [&](const Measurement& one) {
                                                  trial.measurements.push_back(one);
                                                  rule.note(one, own);
-                                                 return rule.wanted(bound, own);
+                                                 return rule.step_limit(bound, own);
                                                }});
       trial.status = outcome.status;
       trial.steps = outcome.steps;

@@ -1,5 +1,5 @@
-// Time left = time so far x work left / work done. What is left is a guess that gets better: trials still to decide x the share of its
-// budget that a trial used so far; points that diverge draw others.
+// Time left = elapsed time x work left / work done. The work left is an estimate that improves: trials still to decide x the mean share of
+// its budget that a trial used so far; points that diverge are replaced by others.
 #include "cohort/trials/study_progress.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace cohort {
 namespace {
 constexpr double kRedrawSeconds = 0.1, kPlainSeconds = 10;
-constexpr double kMinSecondsForForecast = 1;  ///< Before that the time left would be noise.
+constexpr double kMinSecondsForForecast = 1;  ///< Before that the estimate is too noisy.
 constexpr int kMaxBarColumns = 30;
 }  // namespace
 
@@ -75,7 +75,7 @@ using study::BatchStudy;
 using study::StudyData;
 using study::StudySpec;
 
-/// Only batch sizes of this run; the store may hold more.
+/// Whether the batch size belongs to this run; the store may hold more.
 bool is_asked_for(const StudySpec& spec, int64_t batch_size) {
   return std::any_of(spec.batches.begin(), spec.batches.end(), [&](const auto& batch) { return batch.batch_size == batch_size; });
 }
@@ -117,7 +117,7 @@ Json work_saved(const StudyData& data, const StudySpec& spec) {
   for (const BatchStudy& batch : data.batches) {
     if (!is_asked_for(spec, batch.batch_size)) continue;
     for (const study::Trial& trial : batch.trials) {
-      // One that diverged would have ended there anyway.
+      // A diverged trial would have ended at the same step without censoring.
       const int64_t budget = trial.status == study::TrialStatus::kInfeasible ? trial.steps : std::max(trial.steps, batch.train_steps);
       trained += trial.steps;
       budgets += budget;
@@ -142,9 +142,8 @@ void print_steps_lines(const StudyData& data, const StudySpec& spec) {
     if (spec.halving) line["warning"] = halving_warning();
     std::printf("%s\n", line.dump().c_str());
   }
-  Json work = work_saved(data, spec);
   Json line{{"event", "work"}};
-  line.update(work);
+  line.update(work_saved(data, spec));
   std::printf("%s\n", line.dump().c_str());
   std::fflush(stdout);
 }

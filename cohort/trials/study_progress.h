@@ -1,5 +1,5 @@
 #pragma once
-// What a running study tells: its progress on stderr, and on stdout lines of JSON or a table for people. Torch-free.
+// The output of a running study: its progress on stderr, and its results on stdout as JSON lines or as a table. Torch-free.
 
 #include <cstdint>
 #include <string>
@@ -12,15 +12,14 @@
 
 namespace cohort {
 
-// The progress: trials done, share of the work, time left. One line that is redrawn on a terminal, plain lines anywhere else; one thread.
-
+/// Shows trials done, share of the work, and time left: one line that is redrawn on a terminal, plain lines elsewhere. Used by one thread.
 class StudyProgress {
  public:
-  /// How far the study has come. Work is in any unit, as long as it is one.
+  /// The state of the study. Work is in any consistent unit.
   struct State {
     int64_t trials_done = 0, trials_left = 0;
     int64_t running = 0;
-    double work_done = 0;  ///< Since this process began.
+    double work_done = 0;  ///< Since this process started.
     double work_left = 0;
   };
   explicit StudyProgress(bool enabled) : StudyProgress(ProgressOutput::standard_error(), enabled) {}
@@ -31,9 +30,9 @@ class StudyProgress {
 
   /// At most ten redraws a second on a terminal, a line every 10 seconds elsewhere.
   void update(const State& state);
-  /// A line above the bar, also where the progress itself is not shown.
+  /// Logs a line above the bar, also where the progress itself is not shown.
   void note(const std::string& text, LogLevel level = LogLevel::kInfo);
-  /// Leaves the line. Later calls do nothing.
+  /// Ends the line. Later calls do nothing.
   void finish();
 
  private:
@@ -46,15 +45,15 @@ class StudyProgress {
   State state_;
 };
 
-// What `cohort study run` prints: lines of JSON, or a table for people. Torch-free.
+// Results of `cohort study run`.
 
 /// {"event":"trial", ...}
 std::string trial_line(int64_t batch_size, const study::Trial& trial);
-/// {"event":"steps_to_result", ...} for each batch size of the spec, of its first goal; then {"event":"work", ...}.
+/// Prints {"event":"steps_to_result", ...} for each batch size of the spec at its first goal, then {"event":"work", ...}.
 void print_steps_lines(const study::StudyData& data, const study::StudySpec& spec);
-/// The same as a table, with what to do next.
+/// The same as a table, with the next command.
 void print_steps_table(const study::StudyData& data, const study::StudySpec& spec, const std::string& folder);
-/// Steps that were trained, and that the same trials would have taken with their whole budgets; both also times the batch size.
+/// The steps that were trained, and those that the same trials would have taken with their whole budgets; both also in samples.
 Json work_saved(const study::StudyData& data, const study::StudySpec& spec);
 std::string halving_warning();
 

@@ -1,7 +1,6 @@
-// A worker waits for a message, does what it says, and looks at its link without blocking while it trains: at each evaluation, and after
-// steps every kLookSeconds. In a team the first rank alone talks to the coordinator about trials; the others get its orders by an
-// all-gather of text. Each waits at most a third of the exchange time-out before it sends an empty order, so that no one times out while
-// there is nothing to do.
+// A worker handles the coordinator's messages one after the other, and polls its connection while it trains: at each evaluation, and after
+// steps every kPollSeconds. In a team only the first rank exchanges messages about trials; it shares its orders with the others by an
+// all-gather of text, at least every third of the exchange timeout (an empty order), so that no collective times out while idle.
 
 #include "cohort/trials/study_worker.h"
 
@@ -19,11 +18,12 @@ namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kLookSeconds = 0.05, kSaySeconds = 1.0;
+constexpr double kPollSeconds = 0.05, kReportSeconds = 1.0;
 constexpr double kForever = 1e8;
-constexpr double kLastWordSeconds = 5;  ///< Rank 0 waits half a second for all who are gone.
-const char* const kWait = "";           ///< Orders inside of a team: nothing to do yet,
-const char* const kLeave = "leave";     ///< the phase is over; else a TrialOrder.
+constexpr double kCauseSeconds = 5;  ///< Longer than rank 0 waits to detect all lost ranks.
+// Orders within a team, besides a TrialOrder: no work yet, and the end of the phase.
+const char* const kWait = "";
+const char* const kLeave = "leave";
 
 }  // namespace
 
@@ -38,39 +38,39 @@ Json StudyWorker::next_message(double timeout_seconds) {
   return text ? Json(parse_strict_ordered_json(*text, {.path = link_.server_name()})) : Json();
 }
 
-/// Bytes that are no text, as an exception's may be, are replaced.
-void StudyWorker::tell(const Json& message) { link_.send({.text = message.dump(-1, ' ', true, Json::error_handler_t::replace)}); }
+/// Invalid UTF-8, as in messages of exceptions, is replaced.
+void StudyWorker::send(const Json& message) { link_.send({.text = message.dump(-1, ' ', true, Json::error_handler_t::replace)}); }
 
 int StudyWorker::run() {
   try {
-    return obey();
+    return handle_messages();
   } catch (const std::exception& error) {
-    if (heard_end_) throw;
+    if (received_end_) throw;
     const auto* own = dynamic_cast<const Error*>(&error);
     std::string text = first_line(error.what());
     const int first = world_.rank - team_.rank();
     if (team_.size() > 1 && first > 0) text += concat("; rank r of this team is rank r + ", first, " of the job");
-    tell_failure(static_cast<int>(own ? own->code() : ErrorCode::kFailed), text);
+    report_failure(static_cast<int>(own ? own->code() : ErrorCode::kFailed), text);
     if (!own || own->code() != ErrorCode::kEnvironment || world_.rank == 0) throw;
-    const std::string cause = last_word();
+    const std::string cause = wait_for_cause();
     fail(ErrorCode::kEnvironment, cause.empty() ? text : cause);
   }
 }
 
-void StudyWorker::tell_failure(int code, const std::string& text) {
+void StudyWorker::report_failure(int code, const std::string& text) {
   try {
-    tell({{"is", "failed"}, {"code", code}, {"error", text}});
+    send({{"is", "failed"}, {"code", code}, {"error", text}});
   } catch (const Error&) {
-    // Rank 0 is gone, which may be what is being told.
+    // Rank 0 is gone, which may be the failure.
   }
 }
 
-/// A rank that loses another knows less than rank 0, which sees who is gone: what that one says at the end, or that it is gone itself; ""
-/// where it says nothing.
-std::string StudyWorker::last_word() {
+/// Waits for the reason of a failed exchange: rank 0 knows which rank was lost, and reports it at the end, or is lost itself. "" where
+/// there is no answer.
+std::string StudyWorker::wait_for_cause() {
   const auto start = Clock::now();
   try {
-    for (double left = kLastWordSeconds; left > 0; left = kLastWordSeconds - seconds_since(start)) {
+    for (double left = kCauseSeconds; left > 0; left = kCauseSeconds - seconds_since(start)) {
       const Json message = next_message(left);
       if (!message.is_null() && message.value("do", "") == "end" && !message.at("error").get<std::string>().empty())
         return concat("the study was ended: ", message.at("error").get<std::string>());
@@ -81,23 +81,23 @@ std::string StudyWorker::last_word() {
   }
 }
 
-int StudyWorker::obey() {
+int StudyWorker::handle_messages() {
   for (;;) {
     const Json message = next_message(kForever);
     if (message.is_null()) continue;
     const std::string what = message.value("do", "");
     if (what == "phase") {
       join_phase(message.at("team").get<int>());
-      if (team_.rank() == 0 && in_team_) lead();
-      else if (in_team_) follow();
+      if (team_.rank() == 0 && in_team_) run_as_leader();
+      else if (in_team_) run_as_follower();
     } else if (what == "end") {
-      heard_end_ = true;
+      received_end_ = true;
       const int code = message.at("code").get<int>();
       const std::string error = message.at("error").get<std::string>();
-      tell({{"is", "bye"}});
+      send({{"is", "bye"}});
       if (!error.empty() && world_.rank != 0) fail(ErrorCode::kEnvironment, "the study was ended: ", error);
       return code;
-    } else if (what != "bound") {  // One that came after its trial had ended.
+    } else if (what != "bound") {  // A bound may arrive after its trial had ended.
       fail(ErrorCode::kFailed, "rank 0 said ", quote_text(what), ", which is not understood");
     }
   }
@@ -105,7 +105,7 @@ int StudyWorker::obey() {
 
 void StudyWorker::join_phase(int team_size) {
   runner_.reset();
-  asks_stop_ = false;
+  runner_polls_stop_ = false;
   team_ = Group();
   const int first = world_.rank / team_size * team_size;
   in_team_ = first + team_size <= world_.size;
@@ -115,36 +115,36 @@ void StudyWorker::join_phase(int team_size) {
     for (int rank = first; rank < first + team_size; ++rank) ranks.push_back(rank);
     if (in_team_) team_ = job_->split(ranks, concat("team of rank ", first));
   }
-  if (in_team_) runner_ = make_runner_(team_, [this] { return stop_wished(); });
+  if (in_team_) runner_ = make_runner_(team_, [this] { return should_stop(); });
 }
 
-std::string StudyWorker::tell_team(const std::string& text) {
+std::string StudyWorker::share_order(const std::string& text) {
   return team_.size() > 1 ? team_.all_gather_text(text, "orders of the study").front() : text;
 }
 
-/// The first rank of a team: until a message comes that is not about trials; that one is left for obey().
-void StudyWorker::lead() {
-  tell({{"is", "ready"}, {"team", team_.size()}});
+/// The first rank of a team, until a message arrives that is not about trials; handle_messages() handles that one.
+void StudyWorker::run_as_leader() {
+  send({{"is", "ready"}, {"team", team_.size()}});
   for (;;) {
     const Json message = next_message(team_.size() > 1 ? options_.timeout / 3 : kForever);
     if (message.is_null()) {
-      tell_team(kWait);
+      share_order(kWait);
       continue;
     }
     const std::string what = message.value("do", "");
     if (what == "run") {
       run_trial(message);
     } else if (what != "bound") {
-      pending_ = message.dump();  // First: where the team has lost a rank, this may say why.
-      tell_team(kLeave);
+      pending_ = message.dump();  // Before the exchange, which fails where the team has lost a rank.
+      share_order(kLeave);
       return;
     }
   }
 }
 
-void StudyWorker::follow() {
+void StudyWorker::run_as_follower() {
   for (;;) {
-    const std::string text = tell_team("");
+    const std::string text = share_order("");
     if (text == kLeave) return;
     if (text == kWait) continue;
     run_order(study::order_from_json(parse_strict_ordered_json(text, {.path = "an order"}), "an order"), {});
@@ -153,7 +153,7 @@ void StudyWorker::follow() {
 
 study::TrialOutcome StudyWorker::run_order(const study::TrialOrder& order, const study::TrialWatch& watch) {
   study::TrialOrder here = order;
-  // On another host the study's folder may not be there: such trials start over after a kill.
+  // Another host may not have the study's folder; its trials start over after a kill.
   if (!std::filesystem::is_directory(std::filesystem::path(order.snapshot).parent_path())) here.snapshot.clear();
   return runner_->run(here, watch);
 }
@@ -165,58 +165,58 @@ void StudyWorker::run_trial(const Json& message) {
   trial_ = {.id = order.id, .parameters = order.parameters};
   running_ = true;
   stopped_short_ = false;
-  said_at_ = looked_at_ = Clock::now();
-  tell_team(to_json(order).dump());
+  reported_at_ = polled_at_ = Clock::now();
+  share_order(to_json(order).dump());
   const study::TrialOutcome outcome = run_order(order, {.measured = [this](const study::Measurement& one) { return measured(one); }});
   running_ = false;
   const bool unneeded = bound_.stop_at == 0;
   const bool is_short =
       outcome.status == study::TrialStatus::kIncomplete || (outcome.status == study::TrialStatus::kCensored && stopped_short_);
   if (is_short && !unneeded) {
-    // One rank's wish ends the team's trial; this one may not have been asked yet.
-    const bool wished_by_other = team_.size() > 1 && outcome.status == study::TrialStatus::kIncomplete;
-    if (!stop_requested() && !pending_ && !wished_by_other)
+    // Another rank of the team may have requested the stop.
+    const bool stopped_by_other = team_.size() > 1 && outcome.status == study::TrialStatus::kIncomplete;
+    if (!stop_requested() && !pending_ && !stopped_by_other)
       fail(ErrorCode::kFailed, "trial ", order.id, " of batch size ", order.batch_size, " ended by itself");
-    tell({{"is", "interrupted"}});
+    send({{"is", "interrupted"}});
     return;
   }
   trial_.status = outcome.status;
   trial_.steps = outcome.steps;
   trial_.seconds = outcome.seconds_before + outcome.seconds * team_.size();
-  tell({{"is", "ended"}, {"trial", to_json(trial_)}});
+  send({{"is", "ended"}, {"trial", to_json(trial_)}});
   trial_ = {};
 }
 
 int64_t StudyWorker::measured(const study::Measurement& measurement) {
   trial_.measurements.push_back(measurement);
   rule_.note(measurement, own_);
-  look_at_link();
-  if (seconds_since(said_at_) >= kSaySeconds) {
-    said_at_ = Clock::now();
-    tell({{"is", "at"}, {"step", measurement.step}});
+  poll_link();
+  if (seconds_since(reported_at_) >= kReportSeconds) {
+    reported_at_ = Clock::now();
+    send({{"is", "at"}, {"step", measurement.step}});
   }
-  const int64_t wanted = rule_.wanted(bound_, own_);
-  // A runner that asks after each step ends there, and saves the trial; stopped here it would not.
-  if (wanted <= measurement.step || asks_stop_ || (!stop_requested() && !pending_)) return wanted;
+  const int64_t wanted = rule_.step_limit(bound_, own_);
+  // A runner that polls after each step stops there and saves the trial; stopped here it would not.
+  if (wanted <= measurement.step || runner_polls_stop_ || (!stop_requested() && !pending_)) return wanted;
   stopped_short_ = true;
   return 0;
 }
 
-bool StudyWorker::stop_wished() {
-  asks_stop_ = true;
+bool StudyWorker::should_stop() {
+  runner_polls_stop_ = true;
   if (stop_requested()) return true;
-  if (!running_) return false;  // Not the first of its team: that one hears what is to be done.
-  if (seconds_since(looked_at_) >= kLookSeconds) look_at_link();
+  if (!running_) return false;  // Not the first rank of its team, which alone receives messages.
+  if (seconds_since(polled_at_) >= kPollSeconds) poll_link();
   return pending_ || bound_.stop_at == 0;
 }
 
-void StudyWorker::look_at_link() {
-  looked_at_ = Clock::now();
+void StudyWorker::poll_link() {
+  polled_at_ = Clock::now();
   while (!pending_) {
     std::optional<PeerMessage> heard = link_.receive(0);
     if (!heard) return;
     const Json message = parse_strict_ordered_json(heard->text, {.path = link_.server_name()});
-    // A trial ends before the coordinator gives out another: a bound that comes now is this one's.
+    // A trial ends before the coordinator hands out another, so this bound belongs to the running one.
     if (message.value("do", "") == "bound") bound_ = study::bound_from_json(message.at("bound"), "a bound");
     else pending_ = std::move(heard->text);
   }

@@ -1,6 +1,5 @@
 #pragma once
-// What trials of a study train: its samples in memory, as a step wants them (rows of floats that are copied into a batch, labels beside
-// them), and its model.
+// The data of a study's trials in memory (rows of floats that are gathered into batches, and labels), and their model.
 
 #include <ATen/core/Tensor.h>
 
@@ -19,21 +18,21 @@ namespace cohort {
 
 class LayerGraph;
 
-/// The first samples of a source. Immutable: any number of threads, and ranks forked later, read one copy.
+/// The first samples of a source. Immutable, and shared by threads and by ranks forked later.
 class TrialSamples {
  public:
-  /// Pictures are read now into a flat array when they take at most `max_resident_bytes`; larger sets, those with labels, and text (whose
-  /// source gathers from bytes), are read from the source batch by batch. `num_samples` 0: all.
+  /// Images are read now into a flat array where they take at most `max_resident_bytes`; larger sets, those with labels, and text are read
+  /// from the source batch by batch. `num_samples` 0: all.
   TrialSamples(std::shared_ptr<const DataSource> source, int64_t num_samples, int64_t max_resident_bytes);
 
   const DataShape& shape() const { return source_->shape(); }
   int64_t num_samples() const { return num_samples_; }
   bool is_resident() const { return values_.defined(); }
-  /// Whether a ByteBatch may be made of them: pictures whose source has their bytes in memory, and products in whole numbers pay.
+  /// Whether a ByteBatch can be made: images whose source has their bytes in memory, where integer products are faster.
   bool has_bytes() const { return source_bytes_ != nullptr; }
-  /// Keeps the bytes for products of all samples, where there are any.
+  /// Stores the bytes for products with all samples, where has_bytes().
   void keep_bytes();
-  const ByteRows* bytes() const { return bytes_ ? &*bytes_ : nullptr; }  ///< Null unless kept.
+  const ByteRows* bytes() const { return bytes_ ? &*bytes_ : nullptr; }  ///< Null without keep_bytes().
 
  private:
   friend class TrialBatch;
@@ -42,11 +41,11 @@ class TrialSamples {
   int64_t num_samples_;
   at::Tensor values_;  ///< {samples, elements} floats; undefined where not resident.
   std::vector<int64_t> targets_;
-  const uint8_t* source_bytes_ = nullptr;  ///< The source's; null unless has_bytes().
+  const uint8_t* source_bytes_ = nullptr;  ///< Memory of the source; null unless has_bytes().
   std::optional<ByteRows> bytes_;
 };
 
-/// Memory for one batch, used again and again. One thread.
+/// Reusable memory for one batch. Used by one thread.
 class TrialBatch {
  public:
   /// Replaces the batch by these samples, in this order. Indices lie in [0, num_samples()).
@@ -61,15 +60,15 @@ class TrialBatch {
  private:
   void read(const TrialSamples& samples, std::span<const int64_t> indices);
 
-  Batch batch_;                 // Where the source is read.
-  at::Tensor values_, labels_;  // Grown memory of gathered rows.
-  at::Tensor input_, target_;   // What is shown of either.
+  Batch batch_;                 // Buffer for reads from the source.
+  at::Tensor values_, labels_;  // Memory of gathered rows, which grows.
+  at::Tensor input_, target_;   // The current batch, views of either.
 };
 
-/// The same for bytes. One thread.
+/// A batch of image bytes. Used by one thread.
 class ByteBatch {
  public:
-  /// Refers to `samples`, where has_bytes() holds.
+  /// Requires samples.has_bytes(); refers to `samples`.
   explicit ByteBatch(const TrialSamples& samples);
   void gather(std::span<const int64_t> indices);
   const ByteRows& rows() const { return rows_; }
@@ -78,18 +77,18 @@ class ByteBatch {
  private:
   const TrialSamples& samples_;
   ByteRows rows_;
-  at::Tensor values_, labels_, target_;  // Grown memory, and what is shown of it beside rows_.
+  at::Tensor values_, labels_, target_;  // Memory that grows; rows_ and target_ are views of it.
 };
 
 struct TrialDataOptions {
-  int64_t train_samples = 0;  ///< > 0: only the first N train.
+  int64_t train_samples = 0;  ///< > 0: only the first N samples train.
   bool with_test = false;
   int64_t max_resident_bytes = INT64_C(4) << 30;
 };
 
-/// What the trials of a study train, validate and, where it is asked for, test on. Make it before ranks are forked: they share its pages.
+/// The training, validation and (optional) test samples of a study's trials. Ranks that are forked later share its memory.
 struct COHORT_PROGRAM_API TrialData {
-  /// Error(kBadInput) where there are fewer samples, or none to test on.
+  /// Error(kBadInput) where there are fewer samples than train_samples, or no test samples.
   explicit TrialData(const DataSet& data, const TrialDataOptions& options = {});
   TrialSamples train, validation;
   std::optional<TrialSamples> test;
@@ -97,8 +96,8 @@ struct COHORT_PROGRAM_API TrialData {
 
 TrialDataOptions trial_data_options(const study::StudySpec& spec);
 
-/// The model of a study's trials. Error(kBadInput) as build_model() has it, for one with a loss of its own (a study measures the
-/// cross-entropy), and where the spec asks for what such data have not: a precision, targets to smooth.
+/// The model of a study's trials. Error(kBadInput) as build_model(), for a model with a loss of its own (a study measures the
+/// cross-entropy), and where the spec asks for a precision or label smoothing that the data do not support.
 std::shared_ptr<LayerGraph> build_trial_model(const study::StudySpec& spec, const DataShape& shape, uint64_t seed);
 
 }  // namespace cohort

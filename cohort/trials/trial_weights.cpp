@@ -1,3 +1,7 @@
+// Flat weights, and the snapshot of a trial.
+//
+// Tensors of a snapshot: "weights" and "slot0", "slot1" (flat arrays), "updates" (a count per parameter), "buffer/NAME", "steps" and
+// "values" (the measurements). Metadata: version, trial, step, seconds, and a checksum over all data in the order of writing.
 #include "cohort/trials/trial_weights.h"
 
 #include <ATen/ops/zeros.h>
@@ -21,7 +25,7 @@
 namespace cohort {
 namespace {
 
-/// Elements of a cache line: a matrix that begins at one multiplies as fast, and to the same bits, as in memory of its own.
+/// Elements per cache line. A matrix that is aligned to it multiplies as fast, and with the same bits, as in memory of its own.
 constexpr int64_t kAlignment = 16;
 
 int64_t aligned(int64_t count) { return (count + kAlignment - 1) / kAlignment * kAlignment; }
@@ -94,9 +98,6 @@ void TrialWeights::swap_average() {
   std::swap_ranges(weights, weights + size(), slots_.back().mutable_data_ptr<float>());
 }
 
-// Tensors of the file: "weights" and "slot0", "slot1" (flat arrays), "updates" (a count for each parameter), "buffer/NAME", "steps" and
-// "values" (the measurements); metadata: version, trial, step, seconds, and a checksum over all the data, in the order of writing.
-
 namespace {
 
 const char* const kVersion = "1";
@@ -115,7 +116,7 @@ uint64_t hash_bytes(uint64_t hash, const void* data, size_t size) {
   return hash;
 }
 
-/// Measurements and counts as arrays.
+/// Measurements and update counts as arrays.
 struct Tables {
   std::vector<int64_t> updates, steps;
   std::vector<double> values;
@@ -131,7 +132,7 @@ Tables tables_of(const TrialProgress& progress, const TrialWeights& weights) {
   return tables;
 }
 
-/// Everything in the file, as views of where it lies in memory: what is written, and what a file to be read must have.
+/// Views of all tensors of a snapshot in memory: the content to write, or the destinations of a read.
 std::vector<TensorView> views_of(const TrialWeights& weights, const std::vector<NamedTensor>& buffers, const Tables& tables) {
   std::vector<TensorView> views = {{"weights", DType::kF32, {weights.size()}, weights.weights().const_data_ptr()}};
   for (size_t i = 0; i < weights.slots().size(); ++i)
@@ -156,7 +157,7 @@ const std::string& metadata(const SafetensorsFile& file, const std::string& name
   return found == file.metadata().end() ? none : found->second;
 }
 
-/// Reads nothing before everything is known to fit.
+/// Checks all tensors before it changes anything.
 void read(const SafetensorsFile& file, TrialProgress& progress, TrialWeights& weights, const std::vector<NamedTensor>& buffers) {
   const TensorView* const steps = file.find("steps");
   const std::optional<int64_t> step = parse_integer(metadata(file, "step"));
@@ -207,12 +208,12 @@ bool load_trial_snapshot(const std::string& path, const std::string& trial, Tria
   if (!std::filesystem::exists(path)) return false;
   try {
     const SafetensorsFile file(path);
-    if (metadata(file, "version") != kVersion) fail(ErrorCode::kBadInput, "it is no snapshot of this version");
-    if (metadata(file, "trial") != trial) fail(ErrorCode::kBadInput, "it is another trial's: ", printable(metadata(file, "trial")));
+    if (metadata(file, "version") != kVersion) fail(ErrorCode::kBadInput, "it is not a snapshot of this version");
+    if (metadata(file, "trial") != trial) fail(ErrorCode::kBadInput, "it belongs to another trial: ", printable(metadata(file, "trial")));
     read(file, progress, weights, buffers);
     return true;
   } catch (const Error& error) {
-    log_warning(concat("the snapshot ", path, " can not be used: ", error.what(), "; the trial starts anew"));
+    log_warning(concat("the snapshot ", path, " cannot be used: ", error.what(), "; the trial starts over"));
     return false;
   }
 }

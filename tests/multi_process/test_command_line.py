@@ -88,7 +88,7 @@ def test_a_report_lays_runs_side_by_side():
         run_ok(["train", *TINY, *common, "--run", folder / "slow", "--lr", 0.01, "--workers", 2, "--layout", "sync=async"])
         said = run_ok(["report", folder / "step", folder / "late", folder / "slow", "--out", folder / "all.html"])
         page = (folder / "all.html").read_text()
-        check(said.strip() == str(folder / "all.html") and "All of them reached" in page and "<code>lr</code>" in page, said)
+        check(said.strip() == str(folder / "all.html") and "All runs reached" in page and "<code>lr</code>" in page, said)
         check(all(f"c-run{i}" in page for i in (1, 2, 3)) and "seconds on the virtual clock" in page and "Workers and pushes" in page, "lines and tables")
         check("http" not in page.replace("http://www.w3.org", ""), "a page that needs the network")
         for words, says in ((["report", folder / "step", folder / "late"], "--out"), (["report", folder / "step", "--out", folder / "x.html"], "several runs"),

@@ -48,7 +48,7 @@ class CurveTrial {
     trial_.measurements.push_back(measurement);
     rule_.note(measurement, own_);
     if (++next_ == evaluations_.size()) return end(TrialStatus::kComplete, step);
-    if (rule_.wanted(bound, own_) <= step) return end(TrialStatus::kCensored, step);
+    if (rule_.step_limit(bound, own_) <= step) return end(TrialStatus::kCensored, step);
     return false;
   }
   const Trial& trial() const { return trial_; }

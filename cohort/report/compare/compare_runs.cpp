@@ -1,3 +1,5 @@
+// The comparison page: an overview, the loss level that all runs reached and when, curves over samples and seconds, asynchronous workers,
+// and the settings that differ.
 #include "cohort/report/compare/compare_runs.h"
 
 #include <algorithm>
@@ -21,7 +23,7 @@
 namespace cohort::report {
 namespace {
 
-/// Seconds at the end of each recorded step, from its beginning: a line stands for the steps since the line before.
+/// Seconds from the start of a run to the end of each recorded step; a record represents all steps since the previous one.
 class Clock {
  public:
   explicit Clock(const RunRecord& run) : is_virtual_(run.async && std::isfinite(run.async->virtual_seconds)) {
@@ -36,7 +38,7 @@ class Clock {
   }
   bool is_virtual() const { return is_virtual_; }
 
-  /// On the line between the steps beside it; unknown after the last.
+  /// Interpolated linearly between recorded steps; unknown after the last.
   double at(int64_t step) const {
     const auto x = static_cast<double>(step);
     const auto after = std::lower_bound(moments_.begin(), moments_.end(), x, [](const Point& moment, double at) { return moment.x < at; });
@@ -54,7 +56,7 @@ double seconds_of(const EvalRecord& eval, const Clock& clock) {
   return clock.is_virtual() && std::isfinite(eval.virtual_seconds) ? eval.virtual_seconds : clock.at(eval.step);
 }
 
-/// The last batch of an epoch, which may be smaller, counts as whole.
+/// A smaller last batch of an epoch counts as a full one.
 double samples_of(const RunRecord& run, double steps) {
   if (!run.start || !run.start->global_batch) return kUnknown;
   return static_cast<double>(*run.start->global_batch) * batches_before(parse_batch_schedule(run.start->batch_schedule), steps);
@@ -62,7 +64,7 @@ double samples_of(const RunRecord& run, double steps) {
 
 std::string colour_of(size_t index) { return concat("c-run", index + 1); }
 
-/// One line a run; nothing where no run has two points.
+/// One line per run; "" where no run has points.
 std::string chart_of(const std::vector<RunRecord>& runs, const std::vector<std::string>& names, LineChart chart,
                      const std::function<Curve(const RunRecord&)>& curve_of, bool is_percent = false) {
   chart.x_high = 0;
@@ -84,7 +86,7 @@ std::string chart_of(const std::vector<RunRecord>& runs, const std::vector<std::
   return line_chart(chart);
 }
 
-/// Errors are parts of a deviation then, and no per cent.
+/// Whether errors are in standard deviations instead of percent.
 bool is_regression(const std::vector<RunRecord>& runs) {
   return std::all_of(runs.begin(), runs.end(), [](const RunRecord& run) { return summarize(run).is_regression; });
 }
@@ -97,7 +99,7 @@ std::string curves(const std::vector<RunRecord>& runs, const std::vector<std::st
       return curve;
     };
   };
-  /// Of runs with this kind of clock alone: seconds that were made up and measured ones have no axis together.
+  /// Only of runs with this kind of clock, as virtual and measured seconds are not comparable.
   const auto over_seconds = [](double EvalRecord::* value, double factor, bool is_virtual) {
     return [=](const RunRecord& run) {
       const Clock clock(run);
@@ -160,21 +162,17 @@ std::string overview(const std::vector<RunRecord>& runs, const std::vector<std::
     const Clock clock(run);
     const double pace = clock.is_virtual() ? run.async->samples_per_virtual_second : summary.samples_per_second;
     const double seconds = clock.is_virtual() ? run.async->virtual_seconds : clock.at(summary.last_step);
-    const char* const state = run.state == RunState::kDone          ? "finished"
-                              : run.state == RunState::kInterrupted ? "interrupted"
-                              : run.state == RunState::kFailed      ? "failed"
-                                                                    : "no end recorded";
     out.rows.push_back({named(i, names[i]), escape_html(run.layout.empty() ? "one process" : run.layout), count_text(summary.num_workers),
                         count_text(run.start ? run.start->global_batch : std::nullopt), count_text(summary.last_step), significant(pace, 3),
                         significant(seconds, 3) + (clock.is_virtual() ? " (virtual)" : ""), significant(summary.val_loss, 4),
                         significant(summary.best_val_loss, 4), error_of(summary, summary.val_error),
-                        error_of(summary, summary.best_val_error), state});
+                        error_of(summary, summary.best_val_error), state_text(run.state)});
   }
-  std::string content = table(out, "What each run came to");
+  std::string content = table(out, "Results of each run");
   const double level = common_level(runs);
   std::string intro;
   if (std::isfinite(level)) {
-    intro = concat("All of them reached a validation loss of ", significant(level, 4), "; below is when.");
+    intro = concat("All runs reached a validation loss of ", significant(level, 4), "; the second table shows when.");
     Table when{.columns = {{"run", false}, {"samples to it", true}, {"seconds to it", true}, {"of the first run's samples", true}}};
     const double first = first_reaching(runs.front(), level).samples;
     for (size_t i = 0; i < runs.size(); ++i) {
@@ -183,12 +181,12 @@ std::string overview(const std::vector<RunRecord>& runs, const std::vector<std::
                            significant(reached.seconds, 3) + (Clock(runs[i]).is_virtual() ? " (virtual)" : ""),
                            significant(reached.samples / first, 3)});
     }
-    content += table(when, "When each run reached what all of them reached");
+    content += table(when, "When each run reached the common loss");
   }
   return section("runs", "Runs", intro, content);
 }
 
-/// Of runs whose workers did not wait for one another, or that were under the virtual clock.
+/// Staleness and time shares of asynchronous and simulated runs.
 std::string waiting(const std::vector<RunRecord>& runs, const std::vector<std::string>& names) {
   Table out{.columns = {{"run", false},
                         {"sync", false},
@@ -214,11 +212,11 @@ std::string waiting(const std::vector<RunRecord>& runs, const std::vector<std::s
                         percent_text(moving / all), bytes_text(async.bytes_to_workers + async.bytes_to_server)});
   }
   if (out.rows.empty()) return "";
-  return section("waiting", "Workers and pushes", "How late pushes were, in other pushes; what the workers did with their time.",
-                 table(out, "Workers that wait for one another in their own way"));
+  return section("waiting", "Workers and pushes", "Staleness of pushes, in other pushes, and the time shares of the workers.",
+                 table(out, "Asynchronous workers"));
 }
 
-/// Settings whose values are not the same in all runs.
+/// Settings whose values differ between runs.
 std::string differences(const std::vector<RunRecord>& runs, const std::vector<std::string>& names) {
   std::vector<std::string> keys;
   for (const RunRecord& run : runs)
@@ -240,7 +238,7 @@ std::string differences(const std::vector<RunRecord>& runs, const std::vector<st
   return section("settings", "Settings", "Those that differ.", table(out, "Settings that differ"));
 }
 
-/// The last part of each path; whole paths where two are alike.
+/// The last component of each path; whole paths where two would be equal.
 std::vector<std::string> names_of(const std::vector<std::string>& paths) {
   std::vector<std::string> names;
   for (const std::string& path : paths) {
@@ -293,8 +291,8 @@ std::string comparison_page(const std::vector<RunRecord>& runs, const std::vecto
 }
 
 void write_comparison(const std::vector<std::string>& paths, const std::string& file) {
-  if (paths.size() < 2 || paths.size() > kMostCompared)
-    fail(ErrorCode::kBadInput, "report: ", paths.size(), " runs side by side: from 2 to ", kMostCompared, " can be told apart");
+  if (paths.size() < 2 || paths.size() > kMaxCompared)
+    fail(ErrorCode::kBadInput, "report: ", paths.size(), " runs side by side; expected 2 to ", kMaxCompared);
   std::set<std::string> seen;
   for (const std::string& path : paths) {
     std::error_code ignored;

@@ -1,6 +1,6 @@
 #pragma once
-// Several runs side by side on one page: what each came to, their curves laid over each other, when each reached what all of them reached,
-// and in which settings they differ. Any layouts and ways of waiting for one another. Torch-free.
+// A page that compares several runs: results, overlaid curves, when each reached the loss that all reached, and the settings that differ.
+// For all layouts and synchronization modes. Torch-free.
 
 #include <cstddef>
 #include <string>
@@ -10,24 +10,23 @@
 
 namespace cohort::report {
 
-/// More lines than that on one plot cannot be told apart.
-inline constexpr size_t kMostCompared = 10;
+/// The number of distinguishable lines on one plot.
+inline constexpr size_t kMaxCompared = 10;
 
-/// A measure of one run over its evaluations: the first samples and seconds at which the validation loss was no higher than `level`.
-/// Seconds are those of the virtual clock where the run had one, else of its steps, without evaluations and checkpoints.
+/// The samples and seconds of the first evaluation at which the validation loss was at most `level`. Seconds are those of the virtual clock
+/// where the run had one, else the sum of step times, without evaluations and checkpoints.
 struct Reached {
   double samples = kUnknown, seconds = kUnknown;
 };
 Reached first_reaching(const RunRecord& run, double level);
 
-/// The highest of the runs' lowest validation losses: what all of them reached. Unknown where one has no evaluation.
+/// The loss that all runs reached: the highest of their lowest validation losses. Unknown where a run has no evaluation.
 double common_level(const std::vector<RunRecord>& runs);
 
-/// The page. `names` are as the runs are to be called, one each.
+/// The page; `names` are the displayed names of the runs.
 std::string comparison_page(const std::vector<RunRecord>& runs, const std::vector<std::string>& names);
 
-/// Reads run folders (2 to kMostCompared, none twice) and writes the page by rename. Error(kBadInput) otherwise, as write_report() has
-/// them.
+/// Reads run folders (2 to kMaxCompared, all different) and writes the page by rename. Errors as write_report().
 void write_comparison(const std::vector<std::string>& runs, const std::string& file);
 
 }  // namespace cohort::report

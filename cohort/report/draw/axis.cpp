@@ -1,5 +1,5 @@
-// Round numbers are 1, 2 and 5 times powers of ten. The spacing of ticks is the smallest round number that gives no more than the number of
-// ticks asked for (Heckbert, "Nice numbers for graph labels", Graphics Gems, 1990, with the rounding up only).
+// Round numbers are 1, 2 and 5 times powers of ten. The spacing of ticks is the smallest round number that gives no more than the requested
+// number of ticks. Source: Heckbert, "Nice numbers for graph labels", Graphics Gems, 1990; we only round up.
 
 #include "cohort/report/draw/axis.h"
 
@@ -15,12 +15,12 @@
 namespace cohort::report {
 namespace {
 
-constexpr double kLargest = 1e300;    // Beyond it the width of the axis would overflow,
-constexpr double kSmallest = 1e-290;  // and below it the spacing of its ticks would vanish.
-constexpr size_t kFewTicks = 5;       // So many labels stand beside each other on a phone.
-constexpr double kSlack = 1e-9;       // Share of a tick spacing that rounding may cost.
+constexpr double kLargest = 1e300;    // Larger values would overflow the width of the axis.
+constexpr double kSmallest = 1e-290;  // Smaller values would underflow the spacing of ticks.
+constexpr size_t kFewTicks = 5;       // Labels that fit side by side on a small screen.
+constexpr double kSlack = 1e-9;       // Rounding tolerance as a share of the tick spacing.
 
-/// Ends that are finite, in order and apart.
+/// Makes the ends finite, ordered and distinct.
 void sanitize(double& low, double& high) {
   low = std::clamp(low, -kLargest, kLargest);
   high = std::clamp(high, -kLargest, kLargest);

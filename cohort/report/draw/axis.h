@@ -9,7 +9,7 @@ namespace cohort::report {
 struct Tick {
   double value = 0;
   std::string label;
-  bool minor = false;  ///< Left out where there is little room.
+  bool minor = false;  ///< Hidden where there is little room.
 };
 
 struct Axis {
@@ -18,19 +18,18 @@ struct Axis {
   bool logarithmic = false;
   std::vector<Tick> ticks;
 
-  /// Where `value` lies between the ends: 0 at `low`, 1 at `high`, outside of that beyond them. A logarithmic axis puts numbers <= 0 at -1.
+  /// The position of `value`: 0 at `low`, 1 at `high`, extrapolated outside. On a logarithmic axis -1 for numbers <= 0.
   double fraction(double value) const;
 };
 
-/// Around [low, high], with the ends moved out to round numbers; about `num_ticks` ticks. A range of no width is widened. Values must be
-/// finite.
+/// An axis around [low, high] with ends at round numbers and about `num_ticks` ticks. An empty range is widened. Values must be finite.
 Axis linear_axis(double low, double high, int num_ticks);
-/// The same without moving the ends; every second tick is minor where there are more than five. For the steps of a training.
+/// An axis with exactly these ends, for the steps of a training; every second tick is minor where there are more than five.
 Axis exact_axis(double low, double high, int num_ticks);
-/// Around [low, high], both above 0, ends at 1, 2 or 5 times a power of ten; ticks at these, or at powers of ten alone where the range is
-/// wide.
+/// An axis around [low, high], both above 0, with ends at 1, 2 or 5 times a power of ten, and ticks at these, or only at powers of ten
+/// where the range is wide.
 Axis logarithmic_axis(double low, double high);
-/// Ends at `low` and `high`, ticks at powers of two; no more than about `num_ticks` of them are labelled.
+/// An axis with exactly these ends and at most about `num_ticks` ticks at powers of two.
 Axis log2_axis(double low, double high, int num_ticks);
 
 }  // namespace cohort::report

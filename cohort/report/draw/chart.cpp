@@ -1,7 +1,7 @@
-// How a plot keeps its text readable at any width: the outer <svg> has no viewBox, so its units are pixels. Heights are pixels and
-// horizontal places are percentages of the width, which labels, grid and marks take as they are. Paths know no percentages, so lines stand
-// in an inner <svg> of 1000 x 1000 units that is stretched over the plot (preserveAspectRatio="none") with strokes that do not scale; it
-// also cuts them off at the edges. Marks of points are <use> elements: shapes are defined once a page, and colour and fill are inherited.
+// Plots keep their text readable at any width: the outer <svg> has no viewBox, so its units are pixels. Vertical positions are pixels and
+// horizontal ones percentages of the width, for labels, grid and marks. Paths do not support percentages, so lines are in an inner <svg> of
+// 1000 x 1000 units that is stretched over the plot (preserveAspectRatio="none") with strokes that do not scale; it also clips them at the
+// edges. Marks of points are <use> elements: shapes are defined once per page, and colour and fill are inherited.
 
 #include "cohort/report/draw/chart.h"
 
@@ -23,10 +23,10 @@ constexpr size_t kMaxPoints = 600;
 constexpr size_t kMaxDots = 40;
 constexpr size_t kMaxCheckpoints = 60;
 constexpr double kOutlierShare = 0.01;
-constexpr double kOutlierStretch = 2;  // Outliers are cut off where they would make the plot this many times as high.
+constexpr double kOutlierStretch = 2;  // Outliers are clipped where they would make the plot this many times as high.
 constexpr double kTallPixels = 300, kLowPixels = 200;
 
-constexpr double kMargin = 0.03;  // Share of the axis beyond its ends, so that marks at the edge do not touch it.
+constexpr double kMargin = 0.03;  // Margin as a share of the axis, so that marks do not touch the edges.
 constexpr int kNumColours = 7;    // Of the style sheet: .s0 to .s6.
 constexpr const char* kShapes[] = {
     "M-4.2 0a4.2 4.2 0 1 0 8.4 0a4.2 4.2 0 1 0 -8.4 0Z",                                                    // circle
@@ -40,7 +40,7 @@ constexpr const char* kShapes[] = {
 };
 constexpr int kNumShapes = static_cast<int>(std::size(kShapes));
 
-// --- The frame that both kinds of picture stand in.
+// --- The frame of both kinds of charts.
 
 bool can_show(double value, bool logarithmic) { return std::isfinite(value) && (!logarithmic || value > 0); }
 
@@ -53,7 +53,7 @@ struct Range {
 };
 
 struct Frame {
-  bool is_of_points = false;  ///< Has a grid of both axes, and a name for each.
+  bool is_of_points = false;  ///< A StudyChart: with a grid and a name on both axes.
   Axis x, y;
   double height = 0;
 
@@ -73,8 +73,8 @@ std::string axes(const Frame& frame, const std::string& x_label, const std::stri
   const std::string base = element("line", {{"class", "base"}, {"x1", "0"}, {"x2", "100%"}, {"y1", bottom}, {"y2", bottom}});
   if (!frame.is_of_points) out += base;
   for (const Tick& tick : frame.x.ticks) {
-    const double place = 100 * frame.x.fraction(tick.value);
-    if (!frame.is_of_points && (place < -0.01 || place > 100.01)) continue;
+    const double percent = 100 * frame.x.fraction(tick.value);
+    if (!frame.is_of_points && (percent < -0.01 || percent > 100.01)) continue;
     const std::string left = frame.left(tick.value);
     if (frame.is_of_points) out += element("line", {{"class", "grid"}, {"x1", left}, {"x2", left}, {"y1", "0"}, {"y2", bottom}});
     out += element("text",
@@ -95,7 +95,7 @@ std::string axes(const Frame& frame, const std::string& x_label, const std::stri
   return out + "\n";
 }
 
-/// "M0 12.5L3 14": a gap begins a new piece.
+/// "M0 12.5L3 14"; a gap begins a new subpath.
 std::string path_data(const Curve& curve, const Frame& frame) {
   std::string out;
   bool pen_is_down = false;
@@ -104,7 +104,7 @@ std::string path_data(const Curve& curve, const Frame& frame) {
       pen_is_down = false;
       continue;
     }
-    // Far outside of the plot any place is as good as another; huge coordinates are not.
+    // Positions far outside the plot are clamped, to avoid huge coordinates.
     const double across = std::clamp(frame.x.fraction(point.x), -1.0, 2.0), up = std::clamp(frame.y.fraction(point.y), -1.0, 2.0);
     out += (pen_is_down ? "L" : "M") + coordinate(1000 * across) + " " + coordinate(1000 * (1 - up));
     pen_is_down = true;
@@ -129,14 +129,14 @@ std::string plot_box(const std::string& svg) { return "<div class=\"plot\">" + s
 
 // --- Curves.
 
-/// For the script: a number that reads back as it was, near enough for a screen.
+/// A number with the precision that the script needs.
 std::string exact(double value) {
   char out[40];
   std::snprintf(out, sizeof out, "%.12g", value);
   return out;
 }
 
-/// All of what is drawn thick; of what is thin all but the outermost percent where that would flatten the rest.
+/// Covers all thick series; of thin ones all but the outermost percent, where that would flatten the rest.
 Axis vertical_axis(const LineChart& chart) {
   Range range;
   for (const Series& series : chart.series) {
@@ -152,7 +152,7 @@ Axis vertical_axis(const LineChart& chart) {
     range.add(has_outliers ? high : highest);
   }
   if (chart.logarithmic) return logarithmic_axis(range.low, range.high);
-  // A baseline of 0 costs little room where the values reach down to it almost.
+  // The axis begins at 0 where that costs little room.
   if (chart.from_zero || (range.low > 0 && range.low < 0.35 * range.high)) range.add(0);
   return linear_axis(range.low, range.high, chart.wide ? 6 : 4);
 }
@@ -171,7 +171,7 @@ std::string curves(const LineChart& chart, const Frame& frame) {
     const auto num_shown =
         std::count_if(curve.begin(), curve.end(), [&](const Point& point) { return can_show(point.y, frame.y.logarithmic); });
     paths += element("path", {{"class", colour}, {"data-name", series.name}, {"d", path_data(curve, frame)}});
-    // A curve of one point has no length: without a dot nobody would see it.
+    // A curve of one point has no length and needs a dot.
     if (!(series.dots && curve.size() <= kMaxDots) && num_shown != 1) continue;
     for (const Point& point : curve) {
       if (!can_show(point.y, frame.y.logarithmic)) continue;
@@ -192,17 +192,20 @@ std::string markers(const LineChart& chart, const Frame& frame) {
   size_t checkpoint = 0;
   double last_label = -100;
   for (const Marker& marker : chart.markers) {
-    const double place = 100 * frame.x.fraction(marker.x);
-    if (place < -0.01 || place > 100.01) continue;
-    const std::string left = coordinate(place, 2) + "%", title = element("title", {}, escape_html(marker.label));
+    const double percent = 100 * frame.x.fraction(marker.x);
+    if (percent < -0.01 || percent > 100.01) continue;
+    const std::string left = coordinate(percent, 2) + "%", title = element("title", {}, escape_html(marker.label));
     if (marker.kind == Marker::Kind::kResume) {
       out += element("line", {{"class", "m-resume"}, {"x1", left}, {"x2", left}, {"y1", "0"}, {"y2", coordinate(frame.height)}}, title);
-      if (place - last_label < 18) continue;  // Labels side by side would overlap.
-      last_label = place;
-      out += element(
-          "text",
-          {{"class", "resumed"}, {"x", left}, {"y", "10"}, {"dx", place > 80 ? "-5" : "5"}, {"text-anchor", place > 80 ? "end" : "start"}},
-          "resumed");
+      if (percent - last_label < 18) continue;  // Labels side by side would overlap.
+      last_label = percent;
+      out += element("text",
+                     {{"class", "resumed"},
+                      {"x", left},
+                      {"y", "10"},
+                      {"dx", percent > 80 ? "-5" : "5"},
+                      {"text-anchor", percent > 80 ? "end" : "start"}},
+                     "resumed");
     } else if (checkpoint++ % every == 0) {
       out += element("svg", {{"x", left}, {"y", coordinate(frame.height)}, {"overflow", "visible"}, {"width", "1"}, {"height", "1"}},
                      element("path", {{"class", "m-checkpoint"}, {"d", "M0 0L-4 6L4 6Z"}}, title));
@@ -242,7 +245,7 @@ std::string outliers_note(const LineChart& chart, const Axis& y) {
 
 bool is_logarithmic(const PlotAxis& axis) { return axis.scale != PlotAxis::Scale::kLinear; }
 bool fits(double value, const PlotAxis& axis) { return can_show(value, is_logarithmic(axis)); }
-/// Whether a point is drawn on such axes.
+/// Whether the chart's axes can show the point.
 bool is_drawn(const Mark& mark, const StudyChart& chart) { return fits(mark.x, chart.x) && fits(mark.y, chart.y); }
 bool is_line(const PlotSeries& series) { return series.kind == PlotSeries::Kind::kCurve || series.kind == PlotSeries::Kind::kDashed; }
 
@@ -282,7 +285,7 @@ Axis make_axis(const StudyChart& chart, bool vertical) {
     axis.low -= margin;
     axis.high += margin;
   }
-  // On a logarithmic axis of a small panel every second label would overlap the next one.
+  // Every second label is minor where labels would overlap.
   for (size_t i = 0; i < axis.ticks.size(); ++i) axis.ticks[i].minor = !vertical && axis.ticks.size() > (is_small ? 3 : 5) && i % 2 == 1;
   return axis;
 }
@@ -302,9 +305,9 @@ std::string lines(const StudyChart& chart, const Frame& frame) {
   return stretched(paths, frame);
 }
 
-std::string upright(const Upright& line, const Frame& frame, int row) {
+std::string vertical_line(const VerticalLine& line, const Frame& frame, int row) {
   std::string out;
-  const double place = 100 * frame.x.fraction(line.at);
+  const double percent = 100 * frame.x.fraction(line.at);
   if (line.interval && can_show(line.interval->first, /*logarithmic=*/true) && line.interval->second > 0) {
     const double low = std::clamp(100 * frame.x.fraction(line.interval->first), 0.0, 100.0);
     const double high =
@@ -315,9 +318,9 @@ std::string upright(const Upright& line, const Frame& frame, int row) {
                             {"y", "0"},
                             {"height", coordinate(frame.height)}});
   }
-  if (place < 0 || place > 100) return out;
-  const std::string left = coordinate(place, 2) + "%";
-  const bool turns = place > 62;
+  if (percent < 0 || percent > 100) return out;
+  const std::string left = coordinate(percent, 2) + "%";
+  const bool turns = percent > 62;
   out += element("line", {{"class", "upright"}, {"x1", left}, {"x2", left}, {"y1", "0"}, {"y2", coordinate(frame.height)}});
   return out + element("text",
                        {{"class", "upright-name"},
@@ -328,7 +331,7 @@ std::string upright(const Upright& line, const Frame& frame, int row) {
                        escape_html(line.name));
 }
 
-std::string words_of(const Mark& mark) {
+std::string fields_text(const Mark& mark) {
   std::string out;
   for (const Field& field : mark.fields) {
     if (!out.empty()) out += "\n";
@@ -359,7 +362,7 @@ std::string marks(const StudyChart& chart, const Frame& frame) {
                          {"x", left},
                          {"y", coordinate(frame.top(mark.y))},
                          {"role", "img"}},
-                        element("title", {}, escape_html((series.name.empty() ? "" : series.name + "\n") + words_of(mark))));
+                        element("title", {}, escape_html((series.name.empty() ? "" : series.name + "\n") + fields_text(mark))));
     }
   }
   return bars + "\n" + points;
@@ -413,6 +416,23 @@ std::string stacked_bar(const std::vector<Part>& parts, double full_size, const 
   return element("svg", {{"class", css_class}, {"role", "img"}}, out);
 }
 
+std::string bar_rows(const std::vector<BarRow>& rows) {
+  const auto length = [](const BarRow& row) {
+    double sum = 0;
+    for (const Part& part : row.parts) sum += std::isfinite(part.size) ? part.size : 0;
+    return sum;
+  };
+  double longest = 0;
+  for (const BarRow& row : rows) longest = std::max(longest, length(row));
+  if (!(longest > 0)) return "";
+  std::string out;
+  for (const BarRow& row : rows)
+    out += "<span>" + escape_html(row.name) + "</span>" +
+           stacked_bar(row.parts, longest, row.label.empty() ? row.name + ": " + row.value : row.label, "stack") +
+           "<span class=\"number\">" + escape_html(row.value) + "</span>\n";
+  return "<div class=\"workers\">" + out + "</div>\n";
+}
+
 Field number_field(const std::string& name, double value, int digits) {
   if (!std::isfinite(value)) return {name, significant(value, digits), std::isinf(value) ? (value > 0 ? "inf" : "-inf") : ""};
   char exact[40];
@@ -457,7 +477,7 @@ std::string study_chart(const StudyChart& chart) {
   }
   const Frame frame{.is_of_points = true, .x = make_axis(chart, false), .y = make_axis(chart, true), .height = height_of(chart)};
   std::string bands;
-  for (size_t i = 0; i < chart.uprights.size(); ++i) bands += upright(chart.uprights[i], frame, static_cast<int>(i));
+  for (size_t i = 0; i < chart.vertical_lines.size(); ++i) bands += vertical_line(chart.vertical_lines[i], frame, static_cast<int>(i));
   const std::string title = chart.id + "-title", description = chart.id + "-desc";
   const std::string plot = element("svg",
                                    {{"role", "group"},

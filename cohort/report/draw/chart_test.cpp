@@ -132,7 +132,8 @@ TEST_CASE("study chart: what no axis can show is left out, not drawn somewhere")
   chart.series[0].marks.push_back({.x = 8, .y = kInfinity});
   chart.series[0].marks[0].bar = std::pair(900.0, kInfinity);
   chart.series[0].marks[1].bar = std::pair(std::nan(""), 5.0);
-  chart.uprights = {{"end", 16, std::pair(8.0, kInfinity)}, {"out of sight", 1e9, std::nullopt}, {"unknown", std::nan(""), std::nullopt}};
+  chart.vertical_lines = {
+      {"end", 16, std::pair(8.0, kInfinity)}, {"out of sight", 1e9, std::nullopt}, {"unknown", std::nan(""), std::nullopt}};
   const std::string svg = study_chart(chart);
   CHECK(count(svg, "<use class=\"mark s0\"") == 5);
   CHECK(count(svg, "class=\"bar s0 open\"") == 1);
@@ -162,7 +163,7 @@ TEST_CASE("study chart: names are text, whatever they hold") {
   const std::string bad = "</title><script>alert(1)</script>\"'&\x01";
   chart.title = chart.description = chart.note = chart.x.label = chart.series[0].name = bad;
   chart.series[0].marks[0].fields = {text_field(bad, bad)};
-  chart.uprights = {{bad, 16, std::nullopt}};
+  chart.vertical_lines = {{bad, 16, std::nullopt}};
   const std::string svg = study_chart(chart);
   CHECK_FALSE(contains(svg, "<script"));
   CHECK_FALSE(contains(svg, "\x01"));

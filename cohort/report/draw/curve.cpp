@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// Adds sum over j < i of keep^(i-j) y_j to `sums[i]` and the same without y_j to `weights[i]`; `at(i)` gives the place of the i-th point.
+/// Adds sum over j < i of keep^(i-j) y_j to `sums[i]` and the sum of the weights to `weights[i]`; `at(i)` is the index of the i-th point.
 template <typename At>
 void add_one_side(const Curve& curve, double keep, At at, std::vector<double>& sums, std::vector<double>& weights) {
   double sum = 0, weight = 0;
@@ -26,7 +26,7 @@ void add_one_side(const Curve& curve, double keep, At at, std::vector<double>& s
 
 Curve downsample(const Curve& curve, size_t max_points) {
   if (curve.size() <= max_points || curve.size() < 4) return curve;
-  // The two ends, and two points for each slice between them.
+  // The two ends, and two points per segment between them.
   const size_t num_inner = curve.size() - 2;
   const size_t num_slices = std::max<size_t>(1, (std::max<size_t>(max_points, 4) - 2) / 2);
   Curve out{curve.front()};

@@ -10,17 +10,17 @@ struct Point {
   double x = 0;
   double y = 0;  ///< NaN: a gap.
 };
-using Curve = std::vector<Point>;  ///< x rises.
+using Curve = std::vector<Point>;  ///< x increases.
 
-/// At most about `max_points` (at least 4) points that look the same: the highest and the lowest of each slice of the curve are kept, and
-/// so are its first and last point. A slice without any finite point stays a gap. A curve that is short enough comes back as it is.
+/// At most about `max_points` (at least 4) points that look the same: the first and the last, and the highest and the lowest of each
+/// segment between. A segment without finite points becomes a gap. Short curves are returned unchanged.
 Curve downsample(const Curve& curve, size_t max_points);
 
-/// Each point becomes the mean of all, weighted by exp(-|distance| / scale), in points to either side: no lag, unlike a running mean. Gaps
-/// stay gaps and weigh nothing. O(n).
+/// Each point becomes the mean of all points, weighted by exp(-|distance| / scale) with distances in points: two-sided, so without the lag
+/// of a running mean. Gaps stay gaps and have no weight. O(n).
 Curve smooth(const Curve& curve, double scale);
 
-/// Of those that are finite; NaN where none is.
+/// The mean of the finite values; NaN where there are none.
 double mean(const std::vector<double>& values);
 
 }  // namespace cohort::report

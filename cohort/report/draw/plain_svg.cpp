@@ -1,5 +1,5 @@
-// A scanner of the few forms that our own charts have (schedule/timeline.cpp): `<name a="b" ...>`, `<name a="b" .../>`, `</name>` and
-// text. What has any other form is refused, so nothing needs to be known of what browsers make of it.
+// A scanner for the few forms that our own charts use (schedule/timeline.cpp): `<name a="b" ...>`, `<name a="b" .../>`, `</name>` and text.
+// All other forms are refused, so that it does not depend on the parsing of browsers.
 
 #include "cohort/report/draw/plain_svg.h"
 
@@ -48,7 +48,7 @@ class Scanner {
     return text_.substr(begin, at_ - begin);
   }
 
-  /// No character of a value has a meaning in markup, and none is an escape of one.
+  /// Values must not contain markup characters or escapes.
   bool attribute() {
     if (!is_one_of(kAttributes, name()) || !take('=') || !take('"')) return false;
     for (; at_ < text_.size() && text_[at_] != '"'; ++at_)

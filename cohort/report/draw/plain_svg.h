@@ -1,12 +1,12 @@
 #pragma once
-// Charts that stand in a file as SVG: which of them may go into a page as they are.
+// Checks which SVG charts of files may be embedded into a page.
 
 #include <string>
 
 namespace cohort::report {
 
-/// Whether `text` is one `svg` element made of nothing but g, rect, text and title, with attributes that place, size, colour and name
-/// things: no script, no link, no style, no markup declaration. Such a drawing can do nothing but be looked at.
+/// Whether `text` is one `svg` element of g, rect, text and title only, with attributes for position, size, colour and names: no script,
+/// link, style or markup declaration, so that it is safe to embed.
 bool is_plain_svg(const std::string& text);
 
 }  // namespace cohort::report

@@ -1,9 +1,8 @@
 #pragma once
-// Answers a browser on this host while something else is done: a page, and Server-Sent Events that say what is new in it. Torch-free.
+// An HTTP server on 127.0.0.1 for one page that changes: the page itself, and its newer versions as Server-Sent Events, for clients that
+// know the token. Torch-free.
 //
-// On 127.0.0.1 alone, and only to who knows the token. A stranger, or a client that is slow, cannot hold it up or fill its memory: a head
-// of a request has at most 8 KiB and 10 s, an answer that is not taken for 10 s is given up, and there are at most 16 connections, 8 of
-// them with events.
+// Limits: 16 connections at a time, 8 of them event streams; a read may take 2 s and a write 5 s.
 
 #include <cstdint>
 #include <memory>
@@ -11,42 +10,41 @@
 
 namespace cohort::report {
 
-/// What is shown. Any thread.
+/// What the server shows. Its functions are called on any thread.
 class LiveContent {
  public:
   virtual ~LiveContent() = default;
-  /// The whole document as it is now. Error where there is none.
+  /// The current document. Error where there is none yet.
   virtual std::string page() = 0;
 
   struct News {
-    int64_t version = 0;  ///< Of what is shown; 0: nothing newer than what was asked about.
-    std::string text;     ///< For the script of the page.
+    int64_t version = 0;  ///< 0: there is nothing newer.
+    std::string text;     ///< Data of the event, for the page's script.
     bool is_last = false;
   };
-  /// What is newer than `version`, if there is something now.
+  /// The current version where it is newer than `version`.
   virtual News newer_than(int64_t version) = 0;
 };
 
-/// Serves from its construction to its end, on threads of the lowest priority which take no signals. One thread calls it.
+/// Serves from construction to destruction, on threads of the lowest priority with all signals blocked. One thread calls it.
 class HttpServer {
  public:
-  /// `port` 0: a free one. Error(kEnvironment) where it cannot be had. `content` must outlive it.
+  /// `port` 0 takes a free one. Error(kEnvironment) where the port cannot be bound. `content` must outlive it.
   HttpServer(int port, std::string token, LiveContent& content);
-  /// Cuts all connections.
+  /// Ends all streams and connections; waits for a read or write in progress, within its time limit.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
 
   int port() const;
-  /// Waits until every client with events has got the last of them, `seconds` at most.
+  /// Waits at most `seconds` until every event stream has received the last version.
   void wait_for_last(double seconds);
 
  private:
-  class Connections;
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
-/// Error(kEnvironment) where nobody can listen on that port of 127.0.0.1 now.
+/// Error(kEnvironment) where the port of 127.0.0.1 cannot be listened on now.
 void check_port(int port);
 
 }  // namespace cohort::report

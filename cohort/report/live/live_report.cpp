@@ -1,5 +1,5 @@
-// The page is that of report.html, with a script that takes its newer versions whole: Server-Sent Events carry title and <main> as JSON. So
-// nothing has to be asked for once more, and the last one is there although the server ends with the run.
+// The page is report.html with a script that replaces its whole <main> by newer versions: Server-Sent Events carry title and <main> as
+// JSON. So the browser makes no further requests, and keeps the last version although the server ends with the run.
 
 #include "cohort/report/live/live_report.h"
 
@@ -20,12 +20,12 @@
 namespace cohort::report {
 namespace {
 
-constexpr double kSecondsBetweenLooks = 0.2, kSecondsBetweenPages = 1;
-constexpr double kShareOfCore = 0.05;
-constexpr double kLastSeconds = 1;
-constexpr size_t kTokenBytes = 16, kMostReportBytes = size_t{64} << 20;
+constexpr double kCheckSeconds = 0.2, kMinPageSeconds = 1;
+constexpr double kMaxCoreShare = 0.05;
+constexpr double kLastVersionSeconds = 1;
+constexpr size_t kTokenBytes = 16, kMaxReportBytes = size_t{64} << 20;
 
-/// Keeps what was scrolled, sideways too. After the last version there is nothing to ask for.
+/// Keeps the scroll positions. After the last version it does not reconnect.
 constexpr char kScript[] = R"js(
 (() => {
   const query = new URLSearchParams(location.search);
@@ -50,7 +50,7 @@ constexpr char kScript[] = R"js(
 })();
 )js";
 
-/// What stands between the first `begin` and the last `end` of a document, these included.
+/// The text from the first `begin` to the last `end`, both included; "" where one is missing.
 std::string between(const std::string& document, const std::string& begin, const std::string& end) {
   const size_t first = document.find(begin), last = document.rfind(end);
   return first == std::string::npos || last == std::string::npos || last < first ? "" : document.substr(first, last + end.size() - first);
@@ -61,7 +61,7 @@ std::string without_tags(const std::string& element) {
   return first == std::string::npos || last == std::string::npos || last <= first ? "" : element.substr(first + 1, last - first - 1);
 }
 
-/// Of what escape_html() made.
+/// Reverts escape_html().
 std::string unescaped(std::string text) {
   for (const auto& [entity, character] :
        {std::pair("&lt;", "<"), std::pair("&gt;", ">"), std::pair("&quot;", "\""), std::pair("&#39;", "'"), std::pair("&amp;", "&")})
@@ -82,17 +82,17 @@ LiveReport::~LiveReport() {
 std::string LiveReport::address() const { return concat("http://127.0.0.1:", server_->port(), "/?token=", token_); }
 
 void LiveReport::finish() {
-  ends_ = true;  // A page that is being made is given up.
+  ends_ = true;  // Abandons a page that is being built.
   {
     const std::lock_guard lock(mutex_);
     try {
-      show(read_small_file(run_ + "/report.html", kMostReportBytes));
-    } catch (const Error&) {  // There is none: what is shown stays.
+      show(read_small_file(run_ + "/report.html", kMaxReportBytes));
+    } catch (const Error&) {  // No report.html: the current document is the last.
       ++version_;
     }
     is_final_ = true;
   }
-  server_->wait_for_last(kLastSeconds);
+  server_->wait_for_last(kLastVersionSeconds);
 }
 
 void LiveReport::show(const std::string& document) {
@@ -105,17 +105,17 @@ void LiveReport::show(const std::string& document) {
 
 void LiveReport::refresh_if_due() {
   const double began = steady_seconds();
-  if (is_final_ || ends_ || began < next_look_) return;
+  if (is_final_ || ends_ || began < next_check_seconds_) return;
   std::error_code error;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(run_ + "/metrics.jsonl", error));
-  next_look_ = began + kSecondsBetweenLooks;
-  if (error || bytes == bytes_) return;
+  next_check_seconds_ = began + kCheckSeconds;
+  if (error || bytes == metrics_bytes_) return;
   RunRecord run = read_run(run_, &ends_);
   if (ends_) return;
-  bytes_ = bytes;
+  metrics_bytes_ = bytes;
   show(live_page(run, version_ + 1, kScript));
   const double now = steady_seconds();
-  next_look_ = now + std::max(kSecondsBetweenPages, (now - began) / kShareOfCore);
+  next_check_seconds_ = now + std::max(kMinPageSeconds, (now - began) / kMaxCoreShare);
 }
 
 std::string LiveReport::page() {
@@ -133,7 +133,7 @@ LiveContent::News LiveReport::newer_than(int64_t version) {
   const std::lock_guard lock(mutex_);
   try {
     refresh_if_due();
-  } catch (const Error&) {  // What is shown stays; it is looked at again.
+  } catch (const Error&) {  // The document stays; the next check tries again.
   }
   return version_ > version ? News{version_, news_, is_final_} : News{};
 }

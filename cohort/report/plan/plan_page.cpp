@@ -1,3 +1,4 @@
+// The page of a plan: reasons, time to a goal, workers, timeline, utilisation, time against memory, alternatives, and what would change it.
 #include "cohort/report/plan/plan_page.h"
 
 #include <algorithm>
@@ -71,7 +72,7 @@ std::string rows_chart(const TimeToGoal& goal) {
     chart.series.push_back(std::move(plain));
   }
   if (goal.num_worth_having > 0)
-    chart.uprights.push_back({.name = "worth having", .at = static_cast<double>(goal.num_worth_having), .interval = {}});
+    chart.vertical_lines.push_back({.name = "worth having", .at = static_cast<double>(goal.num_worth_having), .interval = {}});
   return study_chart(chart);
 }
 
@@ -134,7 +135,7 @@ std::string workers_section(const Plan& plan) {
                          human_bytes(memory.optimizer), human_bytes(memory.stash + memory.recompute),
                          human_bytes(memory.buffers + memory.buckets + memory.overhead), human_bytes(memory.total())});
   }
-  return section("workers", "Who holds and does what", "One row for each place on the pipeline axis; bytes of its fullest rank.",
+  return section("workers", "Workers", "One row per position on the pipeline axis; bytes of its fullest rank.",
                  table(rows, "workers of the plan"));
 }
 
@@ -151,12 +152,10 @@ std::string timeline_section(const Plan& plan) {
                            std::max(1, drawn.layout.accumulate) * kDrawnMicroBatches;
   }
   const StepForecast forecast = forecast_step(problem, drawn, /*with_timeline=*/true);
-  return section(
-      "timeline", "The pipeline's step",
-      drawn.layout.microbatches < all ? concat("Of ", all, " micro-batches the first ", kDrawnMicroBatches, ".")
-                                      : concat("All ", all, " micro-batches."),
-      element("div", {{"class", "scroll timeline"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", "The step, simulated"}},
-              timeline_svg_of_seconds(forecast.timeline)));
+  return section("timeline", "The pipeline's step",
+                 drawn.layout.microbatches < all ? concat("Of ", all, " micro-batches the first ", kDrawnMicroBatches, ".")
+                                                 : concat("All ", all, " micro-batches."),
+                 scroll_box("The step, simulated", timeline_svg_of_seconds(forecast.timeline), "scroll timeline"));
 }
 
 std::string bar(double share, const std::string& what) {
@@ -192,7 +191,7 @@ std::string front_section(const Plan& plan) {
          .fields = {text_field("layout", to_text(layout_of(profile, one))), number_field("step_seconds", one.forecast.step_seconds),
                     number_field("bytes", static_cast<double>(one.forecast.peak_memory_bytes()))}});
   chart.series.push_back(std::move(series));
-  return section("front", "Time against memory", "Plans of which no other is better in both.", study_chart(chart));
+  return section("front", "Time against memory", "Plans that no other beats in both.", study_chart(chart));
 }
 
 std::string others_section(const Plan& plan) {
@@ -207,7 +206,7 @@ std::string others_section(const Plan& plan) {
                  table(rows, "the next plans"));
 }
 
-/// The time to a goal by number of workers; "" where the plan is for another objective. mark_shapes() must stand on the page before.
+/// The time to a goal by number of workers; "" where the plan has another objective. Requires mark_shapes() earlier on the page.
 std::string goal_section(const Plan& plan) {
   if (!plan.goal) return "";
   return section("goal", concat("Time to ", plan.goal->goal.empty() ? "the goal" : plan.goal->goal),
@@ -233,12 +232,12 @@ void write_plan_page(const std::string& path, const Plan& plan, const std::vecto
     for (const std::string& price : shadow_prices(changes)) sentences.push_back(price);
     body += section("changes", "What would change it", "The search again, on another cluster.", list_of(sentences));
   }
-  body += section("source", "What it was made from", "",
+  body += section("source", "Inputs", "",
                   definitions({{"model", plan.request.problem.profile.model},
-                               {"its costs", plan.request.problem.profile.source},
+                               {"costs", plan.request.problem.profile.source},
                                {"cluster", plan.request.problem.cluster.name},
-                               {"its numbers", plan.request.problem.cluster.source},
-                               {"layouts looked at", concat(plan.answer.num_layouts)},
+                               {"cluster numbers", plan.request.problem.cluster.source},
+                               {"layouts evaluated", concat(plan.answer.num_layouts)},
                                {"search", human_seconds(plan.answer.search_seconds)}}));
   write_file_atomically(path, document("Cohort: plan", body));
 }

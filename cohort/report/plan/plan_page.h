@@ -1,6 +1,5 @@
 #pragma once
-// A plan as one HTML file without network: who holds what, the pipeline's timeline, time against memory, what lost and what would change
-// it.
+// A plan as one self-contained HTML file: workers, the pipeline's timeline, time against memory, alternatives and what would change it.
 
 #include <string>
 #include <vector>
@@ -10,7 +9,7 @@
 
 namespace cohort::report {
 
-/// Written by rename. Error(kBadInput) for a place that can not be written.
+/// Written by rename. Error(kBadInput) for an unwritable path.
 void write_plan_page(const std::string& path, const Plan& plan, const std::vector<WhatIf>& changes);
 
 }  // namespace cohort::report

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kColumns = "panel,series,x,y,low,high";
 
-/// Text that a spreadsheet would take for a formula gets an apostrophe in front: names come from files of others.
+/// Prefixes text that a spreadsheet would interpret as a formula with an apostrophe, as names may come from untrusted files.
 std::string harmless(const std::string& text) {
   const bool is_formula = !text.empty() && std::string_view("=+-@\t\r").find(text.front()) != std::string_view::npos && !parse_number(text);
   return is_formula ? "'" + text : text;
@@ -30,53 +30,46 @@ std::string cell(const std::string& any_text) {
   return out + "\"";
 }
 
-/// Infinite ends of intervals as "inf".
+/// Infinite ends of intervals become "inf".
 std::string number(double value) { return number_field("", value).exact; }
 
-/// The heading of a field's column: its name, made another than those of the columns before (an archive may have a metaparameter "x").
+/// The heading of a field's column: its name, made unique (an archive may have a metaparameter "x").
 std::string heading_for(std::string name, const std::vector<std::string>& taken) {
   while (std::find(taken.begin(), taken.end(), name) != taken.end()) name += " of the point";
   return name;
 }
 
-std::vector<std::string> field_names(const std::vector<StudyChart>& panels) {
-  std::vector<std::string> names;
-  for (const StudyChart& panel : panels) {
-    for (const PlotSeries& series : panel.series) {
-      for (const Mark& mark : series.marks) {
-        for (const Field& field : mark.fields) {
-          if (std::find(names.begin(), names.end(), field.name) == names.end()) names.push_back(field.name);
-        }
-      }
-    }
-  }
-  return names;
+template <typename Visit>
+void for_each_mark(const std::vector<StudyChart>& panels, const Visit& visit) {
+  for (const StudyChart& panel : panels)
+    for (const PlotSeries& series : panel.series)
+      for (const Mark& mark : series.marks) visit(panel, series, mark);
 }
 
 }  // namespace
 
 std::string plot_csv(const std::vector<StudyChart>& panels) {
-  const std::vector<std::string> names = field_names(panels);
+  std::vector<std::string> names;
+  for_each_mark(panels, [&](const StudyChart&, const PlotSeries&, const Mark& mark) {
+    for (const Field& field : mark.fields)
+      if (std::find(names.begin(), names.end(), field.name) == names.end()) names.push_back(field.name);
+  });
   std::vector<std::string> headings = split(std::string(kColumns), ',');
   for (const std::string& name : names) headings.push_back(cell(heading_for(name, headings)));
   std::string out = join(headings, ",") + "\n";
-  for (const StudyChart& panel : panels) {
-    for (const PlotSeries& series : panel.series) {
-      for (const Mark& mark : series.marks) {
-        std::vector<std::string> row = {cell(panel.title),
-                                        cell(series.name),
-                                        number(mark.x),
-                                        number(mark.y),
-                                        mark.bar ? number(mark.bar->first) : "",
-                                        mark.bar ? number(mark.bar->second) : ""};
-        for (const std::string& name : names) {
-          const auto field = std::find_if(mark.fields.begin(), mark.fields.end(), [&](const Field& one) { return one.name == name; });
-          row.push_back(field == mark.fields.end() ? "" : cell(field->exact));
-        }
-        out += join(row, ",") + "\n";
-      }
+  for_each_mark(panels, [&](const StudyChart& panel, const PlotSeries& series, const Mark& mark) {
+    std::vector<std::string> row = {cell(panel.title),
+                                    cell(series.name),
+                                    number(mark.x),
+                                    number(mark.y),
+                                    mark.bar ? number(mark.bar->first) : "",
+                                    mark.bar ? number(mark.bar->second) : ""};
+    for (const std::string& name : names) {
+      const auto field = std::find_if(mark.fields.begin(), mark.fields.end(), [&](const Field& one) { return one.name == name; });
+      row.push_back(field == mark.fields.end() ? "" : cell(field->exact));
     }
-  }
+    out += join(row, ",") + "\n";
+  });
   return out;
 }
 
@@ -111,7 +104,7 @@ bool is_figure_name(const std::string& name) {
 
 void remove_old_plots(const std::string& folder, const std::vector<std::string>& kept) {
   std::vector<std::filesystem::path> old;
-  std::error_code ignored;  // What can not be read or removed is as it was before.
+  std::error_code ignored;  // Files that cannot be read or removed are kept.
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     const std::filesystem::path& path = entry.path();
     if (path.extension() != ".csv" || !is_figure_name(path.stem().string()) || !entry.is_regular_file(ignored)) continue;

@@ -1,5 +1,5 @@
 #pragma once
-// The points of plots as a table, one row a point.
+// The points of plots as CSV, one row per point.
 
 #include <string>
 #include <vector>
@@ -8,17 +8,16 @@
 
 namespace cohort::report {
 
-/// Columns panel, series, x, y, low, high (the point and its bar as drawn), then every field that a point of these panels has, in the order
-/// in which they first appear; no two columns have one name. Text is quoted as RFC 4180 says; numbers read back exactly; what a point does
-/// not have is empty.
+/// Columns panel, series, x, y, low, high (the point and its bar as drawn), then all fields of points in the order of first appearance;
+/// column names are unique. Text is quoted according to RFC 4180; numbers read back exactly; missing fields are empty.
 std::string plot_csv(const std::vector<StudyChart>& panels);
 
-/// Removes from `folder` the CSVs of an earlier report that this one did not write: files with the name of a figure and the columns of
-/// plot_csv, but for `kept` (paths). All else is somebody's own and stays.
+/// Removes the CSVs of an earlier report from `folder`: files with the name of a figure and the columns of plot_csv(), except `kept`
+/// (paths). Other files are not touched.
 void remove_old_plots(const std::string& folder, const std::vector<std::string>& kept);
-/// Of every figure that a report may have, without ".csv".
+/// The names of all figures that a report may have, without ".csv".
 const std::vector<std::string>& figure_names();
-/// One of those, or of a further study (suffix_of() in study_page.cpp): "fig1_steps", "fig1_steps-2-quick2".
+/// Whether the name is one of those, or that of a further study: "fig1_steps", "fig1_steps-2-quick2".
 bool is_figure_name(const std::string& name);
 
 }  // namespace cohort::report

@@ -1,5 +1,5 @@
-// Figures of one study as a table: what each is called, what it says, and which function draws it. Here 1 and 2 (steps to the goal against
-// batch size), 7 (label smoothing), 8 (the best metaparameters), and the time to the goal; those within budgets are in
+// The figures of one study: a table of id, heading, text and draw function at the end of the file. Drawn here are 1 and 2 (steps to the
+// goal against batch size), 7 (label smoothing), 8 (the best metaparameters), and the time to the goal; those within budgets are in
 // study_figures_budget.cpp.
 
 #include "cohort/report/study/study_figures.h"
@@ -18,45 +18,17 @@ namespace {
 using study::Analysis;
 using study::StepsToResult;
 
-constexpr int kCurvePoints = 48;
 constexpr char kHollowNote[] =
     "Hollow: trials were stopped there before they could show whether they reach this goal sooner; fewer steps may be enough.";
 
-template <typename Function>
-PlotSeries curve(const std::string& name, int look, PlotSeries::Kind kind, double low, double high, Function steps_at) {
-  PlotSeries series{.name = name, .look = look, .kind = kind};
-  for (int i = 0; i < kCurvePoints; ++i) {
-    const double batch = low * std::pow(high / low, static_cast<double>(i) / (kCurvePoints - 1));
-    series.marks.push_back({.x = batch, .y = steps_at(batch)});
-  }
-  return series;
-}
-
-PlotSeries measured(const StudyData& study, const std::vector<StepsToResult>& steps, const GoalSpec& goal) {
-  PlotSeries series;
-  for (const StepsToResult& result : steps) {
-    if (auto mark = result_mark(study, result, goal)) series.marks.push_back(std::move(*mark));
-  }
-  return series;
-}
-
 bool any_hollow(const StudyChart& chart) {
-  for (const PlotSeries& series : chart.series) {
-    for (const Mark& mark : series.marks) {
-      if (mark.hollow) return true;
-    }
-  }
-  return false;
+  return std::any_of(chart.series.begin(), chart.series.end(), [](const PlotSeries& series) {
+    return std::any_of(series.marks.begin(), series.marks.end(), [](const Mark& mark) { return mark.hollow; });
+  });
 }
 
 StudyChart steps_chart(const std::string& id, const std::string& title) {
-  StudyChart chart;
-  chart.id = id;
-  chart.title = title;
-  chart.x = batch_axis();
-  chart.y = steps_axis();
-  chart.size = StudyChart::Size::kWide;
-  return chart;
+  return {.id = id, .title = title, .x = batch_axis(), .y = steps_axis(), .size = StudyChart::Size::kWide};
 }
 
 std::string missing_note(const std::vector<StepsToResult>& steps) {
@@ -74,7 +46,7 @@ std::string missing_note(const std::vector<StepsToResult>& steps) {
 void draw_steps(const OneStudy& one, Figure& figure) {
   const auto& [study, analysis, goals, budgets] = one;
   StudyChart chart = steps_chart("fig1", "Steps to " + analysis.goal.text() + " against batch size");
-  PlotSeries points = measured(study, analysis.steps, analysis.goal);
+  PlotSeries points = result_series(study, analysis.steps, analysis.goal);
   points.name = "measured, with 95 % interval";
   if (points.marks.empty()) {
     chart.note = "No trial of any batch size reached " + analysis.goal.text() + ".";
@@ -87,39 +59,39 @@ void draw_steps(const OneStudy& one, Figure& figure) {
   chart.note = missing_note(analysis.steps);
   chart.series.push_back(std::move(points));
   if (high > low) {
-    chart.series.push_back(curve("ideal: twice the batch, half the steps", PlotSeries::kGrey, PlotSeries::Kind::kDashed, low, high,
-                                 [&](double batch) { return first_steps * low / batch; }));
+    chart.series.push_back(sampled_curve("ideal: twice the batch, half the steps", PlotSeries::kGrey, PlotSeries::Kind::kDashed, low, high,
+                                         [&](double batch) { return first_steps * low / batch; }));
     for (size_t i = 0; i < analysis.fits.size(); ++i) {
       const study::Fit& fit = analysis.fits[i];
-      if (fit.law == study::Law::kLogLinear) continue;  // a + b / B is the hyperbola by other names: one curve over the other.
+      if (fit.law == study::Law::kLogLinear) continue;  // Its curve is that of the hyperbola.
       const auto kind = fit.law == study::Law::kKnee ? PlotSeries::Kind::kDashed : PlotSeries::Kind::kCurve;
-      chart.series.push_back(
-          curve(study::name_of(fit.law), static_cast<int>(i) + 1, kind, low, high, [&](double batch) { return fit.steps_at(batch); }));
+      chart.series.push_back(sampled_curve(study::name_of(fit.law), static_cast<int>(i) + 1, kind, low, high,
+                                           [&](double batch) { return fit.steps_at(batch); }));
     }
   }
   const study::Regimes& regimes = analysis.regimes;
   if (regimes.perfect_to)
-    chart.uprights.push_back({"perfect to " + plain_number(*regimes.perfect_to), *regimes.perfect_to, regimes.perfect_interval});
+    chart.vertical_lines.push_back({"perfect to " + plain_number(*regimes.perfect_to), *regimes.perfect_to, regimes.perfect_interval});
   if (regimes.flat_from)
-    chart.uprights.push_back({"flat from " + plain_number(*regimes.flat_from), *regimes.flat_from, regimes.flat_interval});
+    chart.vertical_lines.push_back({"flat from " + plain_number(*regimes.flat_from), *regimes.flat_from, regimes.flat_interval});
   if (any_hollow(chart)) chart.note += (chart.note.empty() ? "" : " ") + std::string(kHollowNote);
   figure.panels.push_back(std::move(chart));
 }
 
 void draw_goals(const OneStudy& one_study, Figure& figure) {
-  const auto& [study, analysis, asked, budgets] = one_study;
+  const auto& [study, analysis, requested, budgets] = one_study;
   StudyChart chart = steps_chart("fig2", "Steps against batch size at several goals");
   int look = 0;
-  for (const GoalSpec& one : several_goals(study, analysis.goal, asked)) {
-    PlotSeries series = measured(study, study::steps_to_result(study, one), one);
+  for (const GoalSpec& one : several_goals(study, analysis.goal, requested)) {
+    PlotSeries series = result_series(study, study::steps_to_result(study, one), one);
     if (series.marks.empty()) {
-      if (!asked.empty()) chart.note += "No trial of any batch size reached " + one.text() + ". ";
+      if (!requested.empty()) chart.note += "No trial of any batch size reached " + one.text() + ". ";
       continue;
     }
     series.name = one.text();
     series.look = look++;
     series.kind = PlotSeries::Kind::kJoined;
-    for (Mark& mark : series.marks) mark.bar.reset();  // Bars of six curves hide each other; figure 1 has them.
+    for (Mark& mark : series.marks) mark.bar.reset();  // Bars of six curves would overlap; figure 1 has them.
     chart.series.push_back(std::move(series));
   }
   if (chart.series.empty()) return;
@@ -129,18 +101,16 @@ void draw_goals(const OneStudy& one_study, Figure& figure) {
 }
 
 constexpr char kSmoothing[] = "label_smoothing";
-constexpr size_t kMaxSmoothings = 6;  // More values than that are a range, not a choice.
+constexpr size_t kMaxSmoothings = 6;  // More values are a range, not a choice.
 
-/// The study with only those of its counting trials that have this value.
+/// The study with only those trials that count and have this parameter value.
 StudyData with_value(const StudyData& study, const std::string& name, double value) {
   StudyData out;
   out.num_train_samples = study.num_train_samples;
   for (const BatchStudy& batch : study.batches) {
     BatchStudy part{.batch_size = batch.batch_size, .train_steps = batch.train_steps, .early_stopping = batch.early_stopping};
     for (const size_t index : study::kept_trials(batch)) {
-      const Trial& trial = batch.trials[index];
-      const auto found = trial.parameters.find(name);
-      if (found != trial.parameters.end() && found->second == value) part.trials.push_back(trial);
+      if (study::find_parameter(batch.trials[index].parameters, name) == value) part.trials.push_back(batch.trials[index]);
     }
     part.num_trials = static_cast<int64_t>(part.trials.size());
     out.batches.push_back(std::move(part));
@@ -148,18 +118,7 @@ StudyData with_value(const StudyData& study, const std::string& name, double val
   return out;
 }
 
-std::vector<double> values_of(const StudyData& study, const std::string& name) {
-  std::set<double> values;
-  for (const BatchStudy& batch : study.batches) {
-    for (const size_t index : study::kept_trials(batch)) {
-      const auto found = batch.trials[index].parameters.find(name);
-      if (found != batch.trials[index].parameters.end()) values.insert(found->second);
-    }
-  }
-  return {values.begin(), values.end()};
-}
-
-/// Over all steps that were trained, whatever the budget was.
+/// The best value at each batch size over all trained steps, whatever the budget.
 PlotSeries best_series(const StudyData& study, study::Metric metric) {
   PlotSeries series;
   for (const BatchStudy& batch : study.batches) {
@@ -168,8 +127,7 @@ PlotSeries best_series(const StudyData& study, study::Metric metric) {
     for (const size_t index : study::kept_trials(batch)) {
       const auto found = best_measurement(batch.trials[index], metric, std::numeric_limits<int64_t>::max());
       if (!found) continue;
-      const double value = found->values[metric], so_far = best.values[metric];
-      if (best_trial != nullptr && !(study::higher_is_better(metric) ? value > so_far : value < so_far)) continue;
+      if (best_trial != nullptr && !study::is_better(found->values[metric], best.values[metric], metric)) continue;
       best_trial = &batch.trials[index];
       best = *found;
     }
@@ -182,16 +140,15 @@ PlotSeries best_series(const StudyData& study, study::Metric metric) {
   return series;
 }
 
-/// A parameter of the best trials, or a number made from their parameters.
+/// A parameter of the best trials, or a function of their parameters.
 struct Quantity {
   std::string name, id;
   double (*of)(const study::Parameters&);
-  bool has_rules;  ///< Linear and square-root scaling are said of it.
+  bool has_rules;  ///< The linear and square-root scaling rules apply to it.
 };
 
 double parameter(const study::Parameters& parameters, const char* name) {
-  const auto found = parameters.find(name);
-  return found == parameters.end() ? std::nan("") : found->second;
+  return study::find_parameter(parameters, name).value_or(std::nan(""));
 }
 double learning_rate(const study::Parameters& parameters) { return parameter(parameters, "learning_rate"); }
 double one_minus_momentum(const study::Parameters& parameters) { return 1 - parameter(parameters, "momentum"); }
@@ -202,18 +159,14 @@ void add_rules(StudyChart& chart) {
   if (marks.size() < 2) return;
   const Mark& first = marks.front();
   const auto rule = [&](const char* name, int look, double power) {
-    PlotSeries series{.name = name, .look = look, .kind = PlotSeries::Kind::kDashed};
-    for (int i = 0; i <= 40; ++i) {
-      const double factor = std::pow(marks.back().x / first.x, i / 40.0);
-      series.marks.push_back({.x = first.x * factor, .y = first.y * std::pow(factor, power)});
-    }
-    chart.series.push_back(std::move(series));
+    chart.series.push_back(sampled_curve(name, look, PlotSeries::Kind::kDashed, first.x, marks.back().x,
+                                         [&](double batch) { return first.y * std::pow(batch / first.x, power); }));
   };
   rule("linear rule", 1, 1);
   rule("square-root rule", 2, 0.5);
 }
 
-/// Where the search could have found it: the smallest and the largest value among the trials that were drawn.
+/// Adds the smallest and the largest value among all trials: the range of the search.
 void add_searched_range(StudyChart& chart, const StudyData& study, const Quantity& quantity) {
   PlotSeries low{.name = "range of all trials", .look = PlotSeries::kGrey, .kind = PlotSeries::Kind::kCurve};
   PlotSeries high = low;
@@ -244,7 +197,7 @@ void add_searched_range(StudyChart& chart, const StudyData& study, const Quantit
 void draw_label_smoothing(const OneStudy& one, Figure& figure) {
   const StudyData& study = one.study;
   const GoalSpec& goal = one.analysis.goal;
-  const std::vector<double> values = values_of(study, kSmoothing);
+  const std::vector<double> values = searched_values(study, kSmoothing);
   if (values.size() < 2 || values.size() > kMaxSmoothings) return;
   StudyChart best{.id = "fig7-best", .title = std::string("Best ") + study::name_of(goal.metric), .x = batch_axis()};
   best.y.label = study::name_of(goal.metric);
@@ -257,18 +210,14 @@ void draw_label_smoothing(const OneStudy& one, Figure& figure) {
     series.look = static_cast<int>(i);
     series.kind = PlotSeries::Kind::kJoined;
     PlotSeries reached = series;
-    reached.marks.clear();
-    for (const study::StepsToResult& result : study::steps_to_result(part, goal)) {
-      if (auto mark = result_mark(part, result, goal)) reached.marks.push_back(std::move(*mark));
-    }
+    reached.marks = result_series(part, study::steps_to_result(part, goal), goal).marks;
     best.series.push_back(std::move(series));
     steps.series.push_back(std::move(reached));
   }
   best.description = "Best value over all steps, one line a label smoothing.";
   steps.description = "Steps to the goal, one line a label smoothing.";
   best.has_legend = steps.has_legend = false;
-  if (!study.batches.empty() &&
-      std::any_of(study.batches.begin(), study.batches.end(), [](const BatchStudy& b) { return b.early_stopping; }))
+  if (std::any_of(study.batches.begin(), study.batches.end(), [](const BatchStudy& batch) { return batch.early_stopping; }))
     best.note = "Some trials were stopped before their budget: the best value of a smoothing that was slower is an upper bound.";
   figure.panels = {best, steps};
 }
@@ -276,7 +225,7 @@ void draw_label_smoothing(const OneStudy& one, Figure& figure) {
 void draw_parameters(const OneStudy& one, Figure& figure) {
   const auto& [study, analysis, goals, budgets] = one;
   std::vector<Quantity> quantities = {{"learning rate", "learning-rate", learning_rate, true}};
-  if (is_searched(study, "momentum")) {
+  if (searched_values(study, "momentum").size() > 1) {
     quantities.push_back({"1 - momentum", "momentum", one_minus_momentum, false});
     quantities.push_back({"learning rate / (1 - momentum)", "effective", effective_rate, true});
   }
@@ -303,7 +252,7 @@ void draw_parameters(const OneStudy& one, Figure& figure) {
   }
 }
 
-/// A figure of one study. `draw` adds panels, none where the study has nothing for it, and says what its sentence needs of numbers.
+/// A figure of one study. `draw` adds panels, none without data, and may set the introduction.
 struct FigureRow {
   const char *id, *heading, *intro;
   bool shares_legend;
@@ -311,23 +260,23 @@ struct FigureRow {
 };
 constexpr FigureRow kFigures[] = {
     {"fig1_steps", "Steps to the goal",
-     "The least steps that any trial needed at each batch size. Twice the batch for half the steps is the dashed line; where the points "
+     "The fewest steps of any trial at each batch size. Twice the batch for half the steps is the dashed line; where the points "
      "leave it, part of every larger batch is wasted; where they are flat, all of it is.",
      false, draw_steps},
     {"fig2_goals", "Several goals",
-     "The same trials asked for easier and harder goals. A harder goal takes more steps; whether the curves bend at the same batch size "
-     "says how much the result depends on the goal.",
+     "The same trials at easier and harder goals. A harder goal takes more steps; whether the curves bend at the same batch size says how "
+     "much the result depends on the goal.",
      false, draw_goals},
-    {"fig7_label_smoothing", "Label smoothing",
-     "Trials split by the label smoothing that they drew: what the best of each could reach, and how soon.", true, draw_label_smoothing},
+    {"fig7_label_smoothing", "Label smoothing", "Trials by their label smoothing: the best value of each group, and its steps to the goal.",
+     true, draw_label_smoothing},
     {"fig8_parameters", "Best metaparameters",
-     "What the trial that reached the goal first had drawn. The rules by which learning rates are often scaled start at the smallest batch "
+     "The metaparameters of the trial that reached the goal first. The usual rules of scaling learning rates start at the smallest batch "
      "size.",
      false, draw_parameters},
     {"fig9_scatter_steps", "Trials within a budget of steps", "", true, draw_scatter_steps},
     {"fig10_scatter_epochs", "Trials within a budget of epochs", "", true, draw_scatter_epochs},
     {"fig11_budgets", "Best value at a fixed budget",
-     "The same trials asked the other way round: what can be had for a number of steps, or of passes over the data? A budget of steps "
+     "The best value of the same trials within a number of steps, or of passes over the data. A budget of steps "
      "favours large batches, one of epochs small ones.",
      false, draw_budgets},
 };

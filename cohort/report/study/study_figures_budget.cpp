@@ -1,7 +1,6 @@
-// Figures within a budget. 9 and 10: every trial as a point of its metaparameters, did it reach the goal within so many steps, or epochs?
-// Also of several studies beside each other. 11: the best value at a fixed budget of steps and at one of epochs; and, where the study
-// measured the test split, what the model of each such point has there: it was chosen by the validation split, so its value there is too
-// good.
+// Figures within a budget. 9 and 10: every trial as a point of its metaparameters, and whether it reached the goal within a budget of steps
+// or epochs, also for several studies. 11: the best value at fixed budgets of steps and of epochs; where the study measured the test split,
+// also the test value of the same models, as those on the validation split are biased by the selection.
 
 #include <algorithm>
 #include <cmath>
@@ -15,10 +14,10 @@ namespace cohort::report {
 namespace {
 
 enum Outcome { kReached, kNotReached, kStopped, kInfeasible, kNumOutcomes };
-constexpr size_t kMaxSizes = 4;  // Batch sizes of each study that stands beside others.
+constexpr size_t kMaxSizes = 4;  // Batch sizes per study in figures of several studies.
 struct OutcomeLook {
   const char* name;
-  int look;  ///< Its shape differs too: circle, square, diamond, cross.
+  int look;  ///< Colour and shape: circle, square, diamond, cross.
 };
 constexpr OutcomeLook kLooks[kNumOutcomes] = {
     {"goal achieved", 0}, {"not achieved", 2}, {"stopped before the budget", 3}, {"infeasible (diverged)", 6}};
@@ -30,15 +29,15 @@ Outcome outcome_of(const Trial& trial, const GoalSpec& goal, int64_t budget_step
   return trial.steps >= budget_steps ? kNotReached : kStopped;
 }
 
-/// Two axes where momentum is searched; else the learning rate against what the trial could reach.
+/// The axes: learning rate and momentum where momentum is searched; else learning rate and the best value of the trial.
 struct Plane {
   bool has_momentum;
   GoalSpec goal;
 
   std::optional<double> y_of(const Trial& trial, int64_t budget_steps) const {
     if (has_momentum) {
-      const auto found = trial.parameters.find("momentum");
-      return found == trial.parameters.end() ? std::nullopt : std::optional(1 - found->second);
+      const auto momentum = study::find_parameter(trial.parameters, "momentum");
+      return momentum ? std::optional(1 - *momentum) : std::nullopt;
     }
     const auto best = best_measurement(trial, goal.metric, budget_steps);
     return best ? std::optional(best->values[goal.metric]) : std::nullopt;
@@ -61,11 +60,11 @@ StudyChart panel(const BatchStudy& batch, const Plane& plane, const std::string&
     const Trial& trial = batch.trials[i];
     const bool is_kept = std::find(kept.begin(), kept.end(), i) != kept.end();
     if (!is_kept && trial.status != study::TrialStatus::kInfeasible) continue;
-    const auto rate = trial.parameters.find("learning_rate");
+    const auto rate = study::find_parameter(trial.parameters, "learning_rate");
     const auto y = plane.y_of(trial, budget_steps);
-    if (rate == trial.parameters.end() || !y) continue;
+    if (!rate || !y) continue;
     const Outcome outcome = outcome_of(trial, plane.goal, budget_steps);
-    Mark mark{.x = rate->second, .y = *y, .fields = trial_fields(batch, trial)};
+    Mark mark{.x = *rate, .y = *y, .fields = trial_fields(batch, trial)};
     mark.fields.push_back(text_field("outcome", kLooks[outcome].name));
     mark.fields.push_back(number_field("budget (steps)", static_cast<double>(budget_steps)));
     if (const auto steps = study::steps_of_trial(trial, plane.goal))
@@ -79,16 +78,13 @@ StudyChart panel(const BatchStudy& batch, const Plane& plane, const std::string&
   return chart;
 }
 
-/// Trials that diverged may be worth 1e30: the axis is that of the others.
-std::optional<std::pair<double, double>> y_range(const std::vector<StudyChart>& panels, bool has_momentum) {
-  if (has_momentum) return range_of_marks(panels, true);
-  std::vector<StudyChart> feasible = panels;
-  for (StudyChart& chart : feasible) chart.series[kInfeasible].marks.clear();
-  return range_of_marks(feasible, true);
-}
-
+/// Gives all panels the same axes; without momentum the y axis ignores diverged trials, whose values may be huge.
 void share_axes(std::vector<StudyChart>& panels, bool has_momentum) {
-  const auto x = range_of_marks(panels, false), y = y_range(panels, has_momentum);
+  const auto x = range_of_marks(panels, false);
+  std::vector<StudyChart> feasible = panels;
+  if (!has_momentum)
+    for (StudyChart& chart : feasible) chart.series[kInfeasible].marks.clear();
+  const auto y = range_of_marks(feasible, true);
   for (StudyChart& chart : panels) {
     chart.x.range = x;
     chart.y.range = y;
@@ -96,8 +92,8 @@ void share_axes(std::vector<StudyChart>& panels, bool has_momentum) {
 }
 
 struct Budget {
-  study::StepsToResult middle;  ///< Of the batch sizes that reached the goal.
-  double steps;                 ///< What it needs twice, rounded up.
+  study::StepsToResult middle;  ///< The middle one of the batch sizes that reached the goal.
+  double steps;                 ///< Twice its steps, rounded up.
 };
 
 std::optional<Budget> budget_of(const study::Analysis& analysis) {
@@ -118,7 +114,7 @@ std::vector<int64_t> sizes_with_trials(const StudyData& study) {
   return sizes;
 }
 
-/// At most kMaxSizes, the first and the last among them.
+/// At most kMaxSizes, including the first and the last.
 std::vector<int64_t> spread(const std::vector<int64_t>& sizes) {
   if (sizes.size() <= kMaxSizes) return sizes;
   std::vector<int64_t> out;
@@ -140,7 +136,7 @@ using study::BestAtBudget;
 constexpr size_t kMaxBudgets = 6;
 constexpr int64_t kLeastSteps = 10;
 
-/// The budget of a trial; of studies by time, what the longest trial got.
+/// The budget of a trial; in studies limited by time, the steps of the longest trial.
 int64_t train_steps_of(const BatchStudy& batch) {
   if (batch.train_steps > 0) return batch.train_steps;
   int64_t most = 0;
@@ -148,7 +144,7 @@ int64_t train_steps_of(const BatchStudy& batch) {
   return most;
 }
 
-/// 1, 2 and 5 times powers of ten in [low, high]; every second or third one where there are too many, the largest always.
+/// 1, 2 and 5 times powers of ten in [low, high], thinned to kMaxBudgets including the largest.
 std::vector<double> round_budgets(double low, double high) {
   std::vector<double> all, out;
   if (!(low > 0) || !(high >= low)) return out;
@@ -168,7 +164,7 @@ struct Sums {
   int64_t num_hollow = 0, num_left_out = 0, num_unmeasured = 0;
 };
 
-/// Points are the best ones by one metric, and show the value of the same or another one.
+/// The metric that selects the best points, and the one that is drawn.
 struct Shown {
   study::Metric best, drawn;
   bool is_other() const { return best != drawn; }
@@ -177,18 +173,10 @@ struct Shown {
   }
 };
 
-/// Of the test split; none for a metric that is not of the validation split.
+/// The same metric on the test split; none for a metric that is not of the validation split.
 std::optional<study::Metric> out_of_sample(study::Metric metric) {
-  switch (metric) {
-    case study::kValLoss:
-      return study::kTestLoss;
-    case study::kValError:
-      return study::kTestError;
-    case study::kValPrecision:
-      return study::kTestPrecision;
-    default:
-      return std::nullopt;
-  }
+  if (metric < study::kValLoss || metric > study::kValPrecision) return std::nullopt;
+  return static_cast<study::Metric>(metric + (study::kTestLoss - study::kValLoss));  // Splits have the same order of metrics.
 }
 
 double value_at(const Trial& trial, int64_t step, study::Metric metric) {
@@ -253,57 +241,45 @@ void finish(StudyChart& chart, const Sums& sums, const Shown& shown) {
     chart.y.scale = PlotAxis::Scale::kLog10;
 }
 
-StudyChart by_steps(const StudyData& study, const Shown& shown, const std::vector<int64_t>& asked) {
-  StudyChart chart = chart_of("steps", shown);
-  int64_t most = 0;
-  for (const BatchStudy& batch : study.batches) most = std::max(most, train_steps_of(batch));
+/// The best values within several budgets, of steps or (`in_epochs`) of epochs.
+StudyChart by_budget(const StudyData& study, const Shown& shown, bool in_epochs, std::vector<double> budgets) {
+  StudyChart chart = chart_of(in_epochs ? "epochs" : "steps", shown);
+  if (budgets.empty()) {
+    const auto num_samples = static_cast<double>(study.num_train_samples);
+    double most = 0, least = in_epochs ? 0 : kLeastSteps;
+    for (const BatchStudy& batch : study.batches) {
+      const auto steps = static_cast<double>(train_steps_of(batch)), samples = static_cast<double>(batch.batch_size);
+      most = std::max(most, in_epochs ? steps * samples / num_samples : steps);
+      if (in_epochs) least = std::max(least, kLeastSteps * samples / num_samples);  // So that the largest batch makes a few steps too.
+    }
+    budgets = round_budgets(in_epochs ? std::min(least, most) : least, most);
+  }
   Sums sums;
-  std::vector<double> budgets(asked.begin(), asked.end());
-  if (budgets.empty()) budgets = round_budgets(kLeastSteps, static_cast<double>(most));
   for (const double budget : budgets) {
     const auto steps = static_cast<int64_t>(budget);
-    PlotSeries series = series_of(study, shown, study::best_at_steps(study, shown.best, steps), sums);
+    const auto best = in_epochs ? study::best_at_epochs(study, shown.best, budget) : study::best_at_steps(study, shown.best, steps);
+    PlotSeries series = series_of(study, shown, best, sums);
     if (series.marks.empty()) continue;
-    series.name = count_text(steps) + " steps";
+    series.name = in_epochs ? coordinate(budget, 6) + (budget == 1 ? " epoch" : " epochs") : count_text(steps) + " steps";
     chart.series.push_back(std::move(series));
   }
   finish(chart, sums, shown);
   return chart;
 }
 
-StudyChart by_epochs(const StudyData& study, const Shown& shown, const std::vector<double>& asked) {
-  StudyChart chart = chart_of("epochs", shown);
-  const auto num_samples = static_cast<double>(study.num_train_samples);
-  double most = 0, least = 0;
-  for (const BatchStudy& batch : study.batches) {
-    const double samples = static_cast<double>(batch.batch_size);
-    most = std::max(most, static_cast<double>(train_steps_of(batch)) * samples / num_samples);
-    least = std::max(least, kLeastSteps * samples / num_samples);  // So many that the largest batch makes a few steps too.
-  }
-  Sums sums;
-  for (const double epochs : asked.empty() ? round_budgets(std::min(least, most), most) : asked) {
-    PlotSeries series = series_of(study, shown, study::best_at_epochs(study, shown.best, epochs), sums);
-    if (series.marks.empty()) continue;
-    series.name = coordinate(epochs, 6) + (epochs == 1 ? " epoch" : " epochs");
-    chart.series.push_back(std::move(series));
-  }
-  finish(chart, sums, shown);
-  return chart;
-}
-
-Plane plane_of(const OneStudy& one) { return {is_searched(one.study, "momentum"), one.analysis.goal}; }
+Plane plane_of(const OneStudy& one) { return {searched_values(one.study, "momentum").size() > 1, one.analysis.goal}; }
 
 }  // namespace
 
 void draw_scatter_steps(const OneStudy& one, Figure& figure) {
   const std::optional<Budget> budget = budget_of(one.analysis);
   if (!budget) return;
-  const std::vector<int64_t>& asked = one.budgets.steps;
-  const double budget_steps = asked.empty() ? budget->steps : static_cast<double>(asked.front());
+  const std::vector<int64_t>& requested = one.budgets.steps;
+  const double budget_steps = requested.empty() ? budget->steps : static_cast<double>(requested.front());
   const Plane plane = plane_of(one);
   figure.intro = "The " + std::string(plane.has_momentum ? "learning rate and momentum" : "learning rate") +
                  " of every trial, and whether it reached " + plane.goal.text() + " within " + plain_number(budget_steps) + " steps" +
-                 (asked.empty() ? ": as many as batch size " + count_text(budget->middle.batch_size) + " needs twice." : ".");
+                 (requested.empty() ? ": as many as batch size " + count_text(budget->middle.batch_size) + " needs twice." : ".");
   for (const BatchStudy& batch : one.study.batches)
     if (!batch.trials.empty()) figure.panels.push_back(panel(batch, plane, "fig9", static_cast<int64_t>(budget_steps)));
   share_axes(figure.panels, plane.has_momentum);
@@ -335,10 +311,10 @@ void draw_budgets(const OneStudy& one, Figure& figure) {
     if (std::find(measured.begin(), measured.end(), *test) != measured.end()) all.push_back({goal.metric, *test});
   }
   for (const Shown& shown : all) {
-    StudyChart steps = by_steps(study, shown, one.budgets.steps);
+    StudyChart steps = by_budget(study, shown, false, {one.budgets.steps.begin(), one.budgets.steps.end()});
     if (!steps.series.empty()) figure.panels.push_back(std::move(steps));
     if (study.num_train_samples <= 0) continue;
-    StudyChart epochs = by_epochs(study, shown, one.budgets.epochs);
+    StudyChart epochs = by_budget(study, shown, true, one.budgets.epochs);
     if (!epochs.series.empty()) figure.panels.push_back(std::move(epochs));
   }
 }
@@ -351,8 +327,8 @@ Figure figure_scatter_studies(const std::vector<AnalysedStudy>& studies) {
                     "its goal within twice the steps that its middle batch size needs?",
                 .shares_legend = true};
   if (studies.size() < 2) return figure;
-  const bool has_momentum =
-      std::all_of(studies.begin(), studies.end(), [](const AnalysedStudy& one) { return is_searched(*one.study, "momentum"); });
+  const bool has_momentum = std::all_of(studies.begin(), studies.end(),
+                                        [](const AnalysedStudy& one) { return searched_values(*one.study, "momentum").size() > 1; });
   const bool is_one_metric = std::all_of(studies.begin(), studies.end(), [&](const AnalysedStudy& one) {
     return one.analysis->goal.metric == studies.front().analysis->goal.metric;
   });
@@ -373,7 +349,7 @@ Figure figure_scatter_studies(const std::vector<AnalysedStudy>& studies) {
     }
   }
   share_axes(figure.panels, has_momentum);
-  if (!has_momentum && !is_one_metric) {  // Best values of several metrics have no axis in common.
+  if (!has_momentum && !is_one_metric) {  // Values of different metrics do not share an axis.
     for (StudyChart& chart : figure.panels) chart.y.range.reset();
   }
   return figure;

@@ -1,4 +1,4 @@
-// Figures 3 to 6: studies that differ in one thing laid over each other, raw and normalised to one batch size.
+// Figures 3 to 6: overlaid curves of studies that differ in one property, raw and relative to one batch size.
 
 #include <algorithm>
 #include <array>
@@ -14,11 +14,9 @@
 namespace cohort::report {
 namespace {
 
-using study::StepsToResult;
-
-enum Thing { kModel, kOptimizer, kDataset, kSamples, kSeed, kAll, kNumThings };
+enum Property { kModel, kOptimizer, kDataset, kSamples, kSeed, kAll, kNumProperties };
 struct Kind {
-  Thing thing;
+  Property property;
   const char *id, *heading, *intro;
 };
 constexpr Kind kKinds[] = {
@@ -31,8 +29,7 @@ constexpr Kind kKinds[] = {
      "The same workload studied again with other points, weights and data order: what differs here is chance."},
 };
 
-/// How the name of a data set ends that is a part of another: with its number of samples (mnist_6875), or as the paper's halves do. ""
-/// where it is none.
+/// The suffix of a data set's name that marks a subset: its number of samples (mnist_6875), or that of the paper's halves; "" for others.
 std::string subset_suffix(const StudyData& study) {
   for (const std::string& suffix : {concat('_', study.num_train_samples), std::string("_half_images"), std::string("_half_classes")})
     if (study.dataset.size() > suffix.size() && study.dataset.ends_with(suffix)) return suffix;
@@ -48,32 +45,33 @@ std::string samples_text(const StudyData& study) {
   return trim(half);
 }
 
-std::array<std::string, kNumThings> things_of(const NamedStudy& named) {
+std::array<std::string, kNumProperties> properties_of(const NamedStudy& named) {
   const StudyData& study = *named.study;
   return {study.model,         study.optimizer, study.dataset,
           samples_text(study), named.name,      study.dataset + ", " + study.model + ", " + study.optimizer};
 }
 
-/// Studies of several data sets have no goal in common.
-bool has_own_goals(Thing thing) { return thing == kDataset || thing == kAll; }
+/// Studies of several data sets have no common goal.
+bool has_own_goals(Property property) { return property == kDataset || property == kAll; }
 
-/// Studies alike in everything but `thing`. A data set brings its own number of samples with it, and repeats may differ in nothing.
-std::vector<std::vector<NamedStudy>> groups_by(const std::vector<NamedStudy>& studies, Thing thing) {
-  std::map<std::array<std::string, kNumThings>, std::vector<NamedStudy>> groups;
+/// Studies equal in everything but `property`. A data set determines its number of samples, and repeated studies may be equal in
+/// everything.
+std::vector<std::vector<NamedStudy>> groups_by(const std::vector<NamedStudy>& studies, Property property) {
+  std::map<std::array<std::string, kNumProperties>, std::vector<NamedStudy>> groups;
   for (const NamedStudy& named : studies) {
-    auto key = things_of(named);
-    key[thing].clear();
+    auto key = properties_of(named);
+    key[property].clear();
     key[kSeed].clear();
     key[kAll].clear();
-    if (thing == kDataset) key[kSamples].clear();
-    if (thing == kSamples) key[kDataset] = whole_data_set(*named.study);
+    if (property == kDataset) key[kSamples].clear();
+    if (property == kSamples) key[kDataset] = whole_data_set(*named.study);
     groups[key].push_back(named);
   }
   std::vector<std::vector<NamedStudy>> out;
   for (auto& [key, members] : groups) {
     std::set<std::string> values;
-    for (const NamedStudy& named : members) values.insert(things_of(named)[thing]);
-    const bool differs = thing == kSeed ? members.size() > 1 : values.size() > 1;
+    for (const NamedStudy& named : members) values.insert(properties_of(named)[property]);
+    const bool differs = property == kSeed ? members.size() > 1 : values.size() > 1;
     if (differs) out.push_back(members);
   }
   return out;
@@ -99,35 +97,31 @@ GoalSpec goal_in_common(const std::vector<NamedStudy>& group) {
   return goals.front();
 }
 
-/// The goal of a group: what was asked for (where it is measured), else one for all (so that they answer the same question), but for data
-/// sets, which have each their own.
-std::optional<GoalSpec> goal_for(const StudyData& study, const std::vector<NamedStudy>& group, Thing thing,
-                                 const std::optional<GoalSpec>& asked) {
-  if (asked && study::may_answer(study, *asked)) return asked;
-  const StudyData& owner = has_own_goals(thing) ? study : *group.front().study;
+/// The goal of a study in a group: the requested one where it is measured, else one for the whole group, but each study's own for data
+/// sets.
+std::optional<GoalSpec> goal_for(const StudyData& study, const std::vector<NamedStudy>& group, Property property,
+                                 const std::optional<GoalSpec>& requested) {
+  if (requested && study::may_answer(study, *requested)) return requested;
+  const StudyData& owner = has_own_goals(property) ? study : *group.front().study;
   if (owner.goals.empty()) return automatic_goal(owner);
-  return has_own_goals(thing) ? owner.goals.front() : goal_in_common(group);
+  return has_own_goals(property) ? owner.goals.front() : goal_in_common(group);
 }
 
-std::vector<StudyCurve> curves_of(const std::vector<NamedStudy>& group, Thing thing, const std::optional<GoalSpec>& asked) {
+std::vector<StudyCurve> curves_of(const std::vector<NamedStudy>& group, Property property, const std::optional<GoalSpec>& requested) {
   std::vector<StudyCurve> curves;
   std::map<std::string, int> num_named;
-  for (const NamedStudy& named : group) ++num_named[things_of(named)[thing]];
+  for (const NamedStudy& named : group) ++num_named[properties_of(named)[property]];
   for (const NamedStudy& named : group) {
-    const auto goal = goal_for(*named.study, group, thing, asked);
+    const auto goal = goal_for(*named.study, group, property, requested);
     if (!goal) continue;
-    StudyCurve curve{.study = named.study, .name = things_of(named)[thing], .goal = *goal};
-    if (num_named[curve.name] > 1 && thing != kSeed) curve.name += " (" + named.name + ")";
-    if (thing == kSeed) curve.name += ", seed " + std::to_string(named.study->seed);
-    if (has_own_goals(thing)) curve.name += ", " + goal->text();
-    curve.series.kind = PlotSeries::Kind::kJoined;
-    for (const StepsToResult& result : study::steps_to_result(*named.study, *goal)) {
-      auto mark = result_mark(*named.study, result, *goal);
-      if (!mark) continue;
-      mark->fields.insert(mark->fields.begin(), text_field("study", curve.name));
-      curve.series.marks.push_back(std::move(*mark));
-    }
+    StudyCurve curve{.study = named.study, .name = properties_of(named)[property], .goal = *goal};
+    if (num_named[curve.name] > 1 && property != kSeed) curve.name += " (" + named.name + ")";
+    if (property == kSeed) curve.name += ", seed " + std::to_string(named.study->seed);
+    if (has_own_goals(property)) curve.name += ", " + goal->text();
+    curve.series = result_series(*named.study, study::steps_to_result(*named.study, *goal), *goal);
     if (curve.series.marks.empty()) continue;
+    for (Mark& mark : curve.series.marks) mark.fields.insert(mark.fields.begin(), text_field("study", curve.name));
+    curve.series.kind = PlotSeries::Kind::kJoined;
     curve.series.look = static_cast<int>(curves.size());
     curve.series.name = curve.name;
     curves.push_back(std::move(curve));
@@ -141,21 +135,20 @@ bool all_have_point(const std::vector<StudyCurve>& curves, double batch) {
   });
 }
 
-/// The one that was asked for, else the smallest batch size, at which every curve has a point.
-std::optional<double> common_batch(const std::vector<StudyCurve>& curves, double asked) {
-  if (asked > 0 && all_have_point(curves, asked)) return asked;
+/// The requested batch size, else the smallest one, at which every curve has a point.
+std::optional<double> common_batch(const std::vector<StudyCurve>& curves, double requested) {
+  if (requested > 0 && all_have_point(curves, requested)) return requested;
   for (const Mark& mark : curves.front().series.marks)
     if (all_have_point(curves, mark.x)) return mark.x;
   return std::nullopt;
 }
 
 StudyChart raw_panel(const std::vector<StudyCurve>& curves, const std::string& id, const std::string& title) {
-  StudyChart chart;
-  chart.id = id;
-  chart.title = title;
-  chart.description = plural(static_cast<int64_t>(curves.size()), "curve") + " of steps against batch size.";
-  chart.x = batch_axis();
-  chart.y = steps_axis();
+  StudyChart chart{.id = id,
+                   .title = title,
+                   .description = plural(static_cast<int64_t>(curves.size()), "curve") + " of steps against batch size.",
+                   .x = batch_axis(),
+                   .y = steps_axis()};
   for (const StudyCurve& curve : curves) chart.series.push_back(curve.series);
   return chart;
 }
@@ -175,32 +168,31 @@ StudyChart normalised_panel(const std::vector<StudyCurve>& curves, double batch,
     }
   }
   const auto range = range_of_marks({chart}, false);
-  PlotSeries ideal{.name = "ideal", .look = PlotSeries::kGrey, .kind = PlotSeries::Kind::kDashed};
-  for (double x = range->first; x <= range->second * 1.001; x *= 1.1892071150027210667) ideal.marks.push_back({.x = x, .y = batch / x});
-  chart.series.push_back(ideal);
+  chart.series.push_back(sampled_curve("ideal", PlotSeries::kGrey, PlotSeries::Kind::kDashed, range->first, range->second,
+                                       [&](double x) { return batch / x; }));
   return chart;
 }
 
-/// "mnist, base: val_error<0.1": what the members of a group share.
-std::string title_of(const std::vector<NamedStudy>& group, const std::vector<StudyCurve>& curves, Thing thing) {
-  if (thing == kAll) return "Steps to each study's goal";
-  auto shared = things_of(group.front());
-  if (thing == kSamples) shared[kDataset] = whole_data_set(*group.front().study);
+/// The shared properties of a group: "mnist, base: val_error<0.1".
+std::string title_of(const std::vector<NamedStudy>& group, const std::vector<StudyCurve>& curves, Property property) {
+  if (property == kAll) return "Steps to each study's goal";
+  auto shared = properties_of(group.front());
+  if (property == kSamples) shared[kDataset] = whole_data_set(*group.front().study);
   std::vector<std::string> parts;
-  for (const Thing other : {kDataset, kModel, kOptimizer}) {
-    if (other != thing && !shared[other].empty()) parts.push_back(shared[other]);
+  for (const Property other : {kDataset, kModel, kOptimizer}) {
+    if (other != property && !shared[other].empty()) parts.push_back(shared[other]);
   }
-  return join(parts, ", ") + (thing == kDataset ? "" : ": " + curves.front().goal.text());
+  return join(parts, ", ") + (property == kDataset ? "" : ": " + curves.front().goal.text());
 }
 
-/// Adds the studies that it draws to `shown`.
-void add_panels(Figure& figure, const std::vector<NamedStudy>& group, const Kind& kind, const std::optional<GoalSpec>& asked,
+/// Adds the panels of a group, and its studies to `shown`.
+void add_panels(Figure& figure, const std::vector<NamedStudy>& group, const Kind& kind, const std::optional<GoalSpec>& requested,
                 double reference_batch, std::set<const StudyData*>& shown) {
-  const std::vector<StudyCurve> curves = curves_of(group, kind.thing, asked);
+  const std::vector<StudyCurve> curves = curves_of(group, kind.property, requested);
   if (curves.size() < 2) return;
   for (const StudyCurve& curve : curves) shown.insert(curve.study);
   const std::string id = figure.id + "-" + std::to_string(figure.panels.size());
-  figure.panels.push_back(raw_panel(curves, id, title_of(group, curves, kind.thing)));
+  figure.panels.push_back(raw_panel(curves, id, title_of(group, curves, kind.property)));
   const auto batch = common_batch(curves, reference_batch);
   if (!batch) return;
   figure.panels.push_back(normalised_panel(curves, *batch, id + "-relative"));
@@ -217,15 +209,15 @@ std::vector<Figure> figures_of_studies(const std::vector<NamedStudy>& studies, c
   std::set<const StudyData*> shown;
   for (const Kind& kind : kKinds) {
     Figure figure{.id = kind.id, .heading = kind.heading, .intro = kind.intro};
-    for (const auto& group : groups_by(studies, kind.thing)) add_panels(figure, group, kind, goal, reference_batch, shown);
+    for (const auto& group : groups_by(studies, kind.property)) add_panels(figure, group, kind, goal, reference_batch, shown);
     if (!figure.panels.empty()) figures.push_back(std::move(figure));
   }
-  // One that differs from every other in several things is in no group: it is to be seen beside them all.
+  // A study that differs from every other in several properties is in no group; then all are overlaid.
   const bool shows_all = std::all_of(studies.begin(), studies.end(), [&](const NamedStudy& named) { return shown.contains(named.study); });
   if (shows_all) return figures;
   Figure all{.id = "fig3_studies",
              .heading = "Studies laid over each other",
-             .intro = "All studies; some differ from every other in more than one thing. Each has its own goal."};
+             .intro = "All studies; some differ from every other in more than one property. Each has its own goal."};
   add_panels(all, studies, {kAll, "", "", ""}, goal, reference_batch, shown);
   if (!all.panels.empty()) figures.push_back(std::move(all));
   return figures;

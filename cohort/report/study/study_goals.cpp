@@ -1,3 +1,5 @@
+// What figures of studies share: fields and marks of results, and the choice of goals.
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,9 +13,9 @@ namespace {
 
 constexpr size_t kMaxGoals = 6;
 constexpr int64_t kAnyStep = std::numeric_limits<int64_t>::max();
-constexpr size_t kTrialsAtGoal = 5;  // Fewer say little about a minimum.
+constexpr size_t kTrialsAtGoal = 5;  // A minimum over fewer trials is unreliable.
 
-/// Best values of the trials that count, best first.
+/// The best values of the trials that count, best first.
 std::vector<double> best_values(const BatchStudy& batch, study::Metric metric) {
   std::vector<double> values;
   for (const size_t index : study::kept_trials(batch)) {
@@ -25,20 +27,18 @@ std::vector<double> best_values(const BatchStudy& batch, study::Metric metric) {
   return values;
 }
 
-bool is_better(double value, double other, study::Metric metric) { return study::higher_is_better(metric) ? value > other : value < other; }
-
 bool at_least_half_reach(const StudyData& study, const GoalSpec& goal) {
   size_t num_with_trials = 0, num_reached = 0;
   for (const BatchStudy& batch : study.batches) {
     const std::vector<double> values = best_values(batch, goal.metric);
     if (values.empty()) continue;
     ++num_with_trials;
-    num_reached += is_better(values.front(), goal.value, goal.metric);
+    num_reached += study::is_better(values.front(), goal.value, goal.metric);
   }
   return num_reached > 0 && 2 * num_reached >= num_with_trials;
 }
 
-/// Whether an untrained model (the first measurement) already is there, for the median trial.
+/// Whether the untrained model (the first measurement) reaches the goal in most trials.
 bool is_reached_at_once(const StudyData& study, const GoalSpec& goal) {
   size_t num_first = 0, num_reached = 0;
   for (const BatchStudy& batch : study.batches) {
@@ -86,16 +86,19 @@ std::optional<Mark> result_mark(const StudyData& study, const study::StepsToResu
   return mark;
 }
 
-bool is_searched(const StudyData& study, const std::string& parameter) {
+PlotSeries result_series(const StudyData& study, const std::vector<study::StepsToResult>& results, const GoalSpec& goal) {
+  PlotSeries series;
+  for (const study::StepsToResult& result : results)
+    if (auto mark = result_mark(study, result, goal)) series.marks.push_back(std::move(*mark));
+  return series;
+}
+
+std::vector<double> searched_values(const StudyData& study, const std::string& parameter) {
   std::set<double> values;
-  for (const BatchStudy& batch : study.batches) {
-    for (const size_t index : study::kept_trials(batch)) {
-      const auto found = batch.trials[index].parameters.find(parameter);
-      if (found != batch.trials[index].parameters.end()) values.insert(found->second);
-      if (values.size() > 1) return true;
-    }
-  }
-  return false;
+  for (const BatchStudy& batch : study.batches)
+    for (const size_t index : study::kept_trials(batch))
+      if (const auto value = study::find_parameter(batch.trials[index].parameters, parameter)) values.insert(*value);
+  return {values.begin(), values.end()};
 }
 
 std::optional<study::Measurement> best_measurement(const Trial& trial, study::Metric metric, int64_t last_step) {
@@ -104,7 +107,7 @@ std::optional<study::Measurement> best_measurement(const Trial& trial, study::Me
   for (const study::Measurement& measurement : trial.measurements) {
     if (measurement.step > last_step) break;
     const double value = measurement.values[metric];
-    if (!std::isnan(value) && (!best || is_better(value, best->values[metric], metric))) best = measurement;
+    if (!std::isnan(value) && (!best || study::is_better(value, best->values[metric], metric))) best = measurement;
   }
   return best;
 }
@@ -112,7 +115,7 @@ std::optional<study::Measurement> best_measurement(const Trial& trial, study::Me
 double round_digits(double value, int digits, bool upwards) {
   if (value == 0 || !std::isfinite(value)) return value;
   const double exponent = std::floor(std::log10(std::abs(value)) + 1e-12) - digits + 1;
-  // Below 1 the unit itself is no exact number, its reciprocal is.
+  // Below 1 the unit is not an exact double, but its reciprocal is.
   const double unit = std::pow(10, std::abs(exponent)), scaled = exponent < 0 ? value * unit : value / unit;
   const double rounded = upwards ? std::ceil(scaled - 1e-9) : std::floor(scaled + 1e-9);
   return exponent < 0 ? rounded / unit : rounded * unit;
@@ -125,25 +128,26 @@ std::optional<GoalSpec> automatic_goal(const StudyData& study) {
       const std::vector<double> values = best_values(batch, metric);
       if (values.empty()) continue;
       const double value = values[std::min(values.size(), kTrialsAtGoal) - 1];
-      if (!hardest || is_better(*hardest, value, metric)) hardest = value;
+      if (!hardest || study::is_better(*hardest, value, metric)) hardest = value;
     }
     if (!hardest) continue;
     const bool is_up = !study::higher_is_better(metric);
     GoalSpec goal{metric, round_digits(*hardest, 2, is_up)};
-    // Strictly beyond the value: a value that stood at the round number itself needs the next one.
+    // Goals are reached strictly beyond the value: a value equal to the rounded one needs the next one.
     if (goal.value == *hardest) goal.value = round_digits(*hardest * (is_up ? 1.005 : 0.995), 3, is_up);
     return goal;
   }
   return std::nullopt;
 }
 
-std::vector<GoalSpec> several_goals(const StudyData& study, const GoalSpec& goal, const std::vector<GoalSpec>& asked) {
+std::vector<GoalSpec> several_goals(const StudyData& study, const GoalSpec& goal, const std::vector<GoalSpec>& requested) {
   std::vector<GoalSpec> goals = {goal};
   const auto easiest_first = [&] {
-    std::sort(goals.begin(), goals.end(), [&](const GoalSpec& a, const GoalSpec& b) { return is_better(b.value, a.value, goal.metric); });
+    std::sort(goals.begin(), goals.end(),
+              [&](const GoalSpec& a, const GoalSpec& b) { return study::is_better(b.value, a.value, goal.metric); });
   };
-  if (!asked.empty()) {
-    for (const GoalSpec& one : asked)
+  if (!requested.empty()) {
+    for (const GoalSpec& one : requested)
       if (one.metric == goal.metric && one.value != goal.value) goals.push_back(one);
     easiest_first();
     return goals;

@@ -1,3 +1,5 @@
+// Assembles the report of studies: analyses each study, draws its figures, and writes page and CSVs together. Figures of further studies
+// are drawn and written one study at a time, to bound memory.
 #include "cohort/report/study/study_page.h"
 
 #include <fcntl.h>
@@ -27,59 +29,60 @@
 namespace cohort::report {
 namespace {
 
-constexpr size_t kMaxNameBytes = 80;  // Of a file's 255, which other parts share.
-/// Studies beyond that have no figures of their own (the page would weigh hundreds of megabytes for a whole archive); they stay in those
-/// that lay studies over each other, and the page says so.
+constexpr size_t kMaxNameBytes = 80;  // File names have at most 255 bytes.
+/// Further studies have no figures of their own, as the page of a whole archive would have hundreds of megabytes; they are in the overlaid
+/// figures, and the page has a warning.
 constexpr size_t kMaxOwnFigures = 12;
 
-/// Files that belong together: a full disk leaves all of them as they were. Each is written whole under another name beside its own; show()
-/// renames them all. What was not shown is removed on destruction, with the folders that were made for it. One thread.
-class FilesAtOnce {
+/// Replaces several files together, so that a full disk changes none of them. Each is written to a temporary file beside it; commit()
+/// renames them all. Without commit() the temporary files and created folders are removed on destruction. Used by one thread.
+class FileTransaction {
  public:
-  FilesAtOnce() = default;
-  ~FilesAtOnce();
-  FilesAtOnce(const FilesAtOnce&) = delete;
-  FilesAtOnce& operator=(const FilesAtOnce&) = delete;
+  FileTransaction() = default;
+  ~FileTransaction();
+  FileTransaction(const FileTransaction&) = delete;
+  FileTransaction& operator=(const FileTransaction&) = delete;
 
-  /// And those above it. Error(kBadInput) where something stands in the way, kFailed for a full disk.
+  /// Creates the folder and its parents. Error(kBadInput) where that fails, kFailed for a full disk.
   void make_folder(const std::string& folder);
-  /// As write_file_atomically() would, but for the name.
+  /// Writes the temporary file durably.
   void write(const std::string& path, const std::string& content);
-  void show();
+  /// Renames all files to their final paths.
+  void commit();
 
  private:
-  std::vector<std::string> folders_;                        // Made here, the deepest first.
-  std::vector<std::pair<std::string, std::string>> files_;  // Where each is now, and its path.
+  std::vector<std::string> folders_;                        // Created folders, the deepest first.
+  std::vector<std::pair<std::string, std::string>> files_;  // Temporary and final paths.
 };
 
-FilesAtOnce::~FilesAtOnce() {
+FileTransaction::~FileTransaction() {
   for (const auto& [temporary, path] : files_) ::unlink(temporary.c_str());
-  for (const std::string& folder : folders_) ::rmdir(folder.c_str());  // Stays where somebody else put something.
+  for (const std::string& folder : folders_) ::rmdir(folder.c_str());  // Fails where it is not empty.
 }
 
-void FilesAtOnce::make_folder(const std::string& folder) {
+void FileTransaction::make_folder(const std::string& folder) {
   std::error_code error;
   std::vector<std::string> missing;
   for (std::string place = folder; !std::filesystem::exists(place, error) && !error; place = parent_folder(place)) missing.push_back(place);
   folders_.insert(folders_.begin(), missing.begin(), missing.end());
   std::filesystem::create_directories(folder, error);
   const ErrorCode code = error == std::errc::no_space_on_device ? ErrorCode::kFailed : ErrorCode::kBadInput;
-  if (error) fail(code, "cannot make the folder ", folder, ": ", error.message());
+  if (error) fail(code, "cannot create the folder ", folder, ": ", error.message());
 }
 
-void FilesAtOnce::write(const std::string& path, const std::string& content) {
+void FileTransaction::write(const std::string& path, const std::string& content) {
   check_replaceable_file(path);
   const std::string& temporary = files_.emplace_back(temporary_name(path), path).first;
   struct stat replaced{};
   const bool has_mode = ::stat(path.c_str(), &replaced) == 0;
   UniqueDescriptor descriptor = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
-  if (has_mode) ::fchmod(descriptor.get(), replaced.st_mode & 0777);  // What was kept from others stays so.
+  if (has_mode) ::fchmod(descriptor.get(), replaced.st_mode & 0777);  // Keeps its permissions.
   write_all(descriptor.get(), content.data(), content.size(), temporary);
   sync_descriptor(descriptor.get(), temporary);
   if (::close(descriptor.release()) < 0 && errno != EINTR) fail_errno(ErrorCode::kFailed, "close", temporary, errno);
 }
 
-void FilesAtOnce::show() {
+void FileTransaction::commit() {
   std::set<std::string> changed;
   folders_.clear();
   while (!files_.empty()) {
@@ -91,7 +94,7 @@ void FilesAtOnce::show() {
   for (const std::string& folder : changed) sync_folder(folder);
 }
 
-/// What people call it: the folder's own name, or an archive's DATASET/MODEL/OPTIMIZER.
+/// The name of the folder, or DATASET/MODEL/OPTIMIZER of an archive.
 std::string label_of(const ReportedStudy& study) {
   if (study.name == join({study.data.dataset, study.data.model, study.data.optimizer}, "/")) return study.name;
   const size_t end = study.name.find_last_not_of('/');
@@ -101,7 +104,7 @@ std::string label_of(const ReportedStudy& study) {
   return study.name.substr(begin, end + 1 - begin);
 }
 
-/// "-2-quick2" for the second one: behind the ids of its sections and the names of its CSVs. Letters, digits, '.', '_' and '-' alone.
+/// The suffix of section ids and CSV names of a further study: "-2-quick2" for the second one. Letters, digits, '.', '_' and '-' only.
 std::string suffix_of(const ReportedStudy& study, size_t number) {
   std::string name = label_of(study).substr(0, kMaxNameBytes);
   for (char& character : name) {
@@ -111,20 +114,20 @@ std::string suffix_of(const ReportedStudy& study, size_t number) {
   return concat('-', number, '-', name);
 }
 
-/// The goal that is asked of a study, and whether it had to be chosen.
-std::optional<GoalSpec> goal_of(const StudyData& study, const std::optional<GoalSpec>& asked, bool is_first) {
-  if (asked && (is_first || study::may_answer(study, *asked))) return asked;
+/// The requested goal, or the study's own; none where one has to be chosen.
+std::optional<GoalSpec> goal_of(const StudyData& study, const std::optional<GoalSpec>& requested, bool is_first) {
+  if (requested && (is_first || study::may_answer(study, *requested))) return requested;
   if (!study.goals.empty() && (is_first || study::may_answer(study, study.goals.front()))) return study.goals.front();
   return std::nullopt;
 }
 
-/// Goal (`asked` where the study measures it, else its own, else an automatic one), analysis, flags and sentences; no path, plots and
-/// worth.
-StudyReport analyse_reported(const ReportedStudy& study, const std::optional<GoalSpec>& asked, const StudyReportOptions& options) {
+/// Sets goal (`requested` where the study measures it, else its own, else an automatic one), analysis, flags and sentences; not path, plots
+/// and worth.
+StudyReport analyse_reported(const ReportedStudy& study, const std::optional<GoalSpec>& requested, const StudyReportOptions& options) {
   const StudyData& data = study.data;
   StudyReport report{.name = study.name};
   const bool is_first = &study == &options.studies.front();
-  std::optional<GoalSpec> goal = goal_of(data, asked, is_first);
+  std::optional<GoalSpec> goal = goal_of(data, requested, is_first);
   const bool is_automatic = !goal;
   if (!goal) goal = automatic_goal(data);
   report.has_goal = goal.has_value() && !data.batches.empty();
@@ -141,7 +144,7 @@ std::vector<Figure> own_figures(const StudyData& study, const StudyReport& repor
   return figures_of_study({study, report.analysis, options.goals, options.budgets});
 }
 
-/// The same for the study that is the report's `number`-th (from 2), with headings, section ids and plot ids that name it.
+/// The figures of a further study (`number` from 2), with its name in headings, section ids and plot ids.
 std::vector<Figure> further_figures(const ReportedStudy& study, const StudyReport& report, size_t number,
                                     const StudyReportOptions& options) {
   std::vector<Figure> figures = own_figures(study.data, report, options);
@@ -153,13 +156,13 @@ std::vector<Figure> further_figures(const ReportedStudy& study, const StudyRepor
   return figures;
 }
 
-/// What a reader must know: studies that can not answer the goal asked for, and those without figures of their own.
+/// Warnings of studies that do not measure the requested goal, and of studies without figures of their own.
 std::vector<std::string> warnings_of_several(const StudyReportOptions& options, const StudyReport& report) {
   std::vector<std::string> warnings;
   for (const ReportedStudy& study : options.studies) {
     if (!options.goal || study::may_answer(study.data, *options.goal)) continue;
-    warnings.push_back(concat(study.name, " does not measure ", study::name_of(options.goal->metric), ": the goal ", options.goal->text(),
-                              " is not asked of it, but its own"));
+    warnings.push_back(
+        concat(study.name, " does not measure ", study::name_of(options.goal->metric), ": its own goal replaces ", options.goal->text()));
   }
   if (const size_t num_own = report.others.size() + 1; options.studies.size() > num_own)
     warnings.push_back(concat("of ", options.studies.size(), " studies the first ", num_own,
@@ -175,7 +178,7 @@ std::string paragraphs(const std::vector<std::string>& sentences) {
 
 std::string prose(const std::string& markup) { return markup.empty() ? "" : "<div class=\"prose\">\n" + markup + "</div>\n"; }
 
-/// Panels stand in a grid, all of one size.
+/// All panels have one size and form a grid.
 std::string figure_markup(const Figure& figure) {
   std::string charts;
   for (const StudyChart& chart : figure.panels) charts += study_chart(chart);
@@ -199,7 +202,7 @@ std::string workload_name(const StudyData& study) {
   return names.empty() ? "batch-size study" : join(names, ", ");
 }
 
-/// What to do: "2 workers, batch 64: 3.1 s to val_error<0.2". "" where no step time was measured.
+/// The best configuration: "2 workers, batch 64: 3.1 s to val_error<0.2"; "" where no step time was measured.
 std::string best_of_workers(const StudyReport& report) {
   const study::WorthRow* const best = best_worth(report.worth);
   if (!best) return "";
@@ -207,7 +210,7 @@ std::string best_of_workers(const StudyReport& report) {
          " to " + report.analysis.goal.text();
 }
 
-/// Where scaling ends, if that is known.
+/// The ends of the scaling regimes, where known.
 std::string scaling(const StudyReport& report) {
   const study::Regimes& regimes = report.analysis.regimes;
   if (!report.has_goal) return "Nothing measured yet";
@@ -218,7 +221,7 @@ std::string scaling(const StudyReport& report) {
   return out.empty() ? "Steps to " + report.analysis.goal.text() : out;
 }
 
-/// The largest letters on the page.
+/// The headline of the page.
 std::string headline(const StudyReport& report) {
   const std::string best = best_of_workers(report);
   return best.empty() ? scaling(report) : best;
@@ -243,7 +246,7 @@ std::string data_section(const StudyReportOptions& options) {
   return section("data", "Work and raw data", "", prose(out));
 }
 
-/// Those of several studies together: 3 to 6, 10, repeats, all.
+/// The figures of several studies: 3 to 6, 10, repeated studies, all.
 std::vector<Figure> joint_figures(const StudyReportOptions& options, const StudyReport& report) {
   std::vector<NamedStudy> named;
   std::vector<AnalysedStudy> analysed;
@@ -260,7 +263,7 @@ std::vector<Figure> joint_figures(const StudyReportOptions& options, const Study
   return figures;
 }
 
-/// The figures of the first study, and of all together; those of the others are made when they are shown, one study in memory at a time.
+/// The figures of the first study, and those of all studies together.
 struct Figures {
   std::vector<Figure> first, joint;
   Figure worth;
@@ -284,7 +287,7 @@ struct Figures {
   }
 };
 
-/// What came out of the second study, the third, ..., and its figures.
+/// Results and figures of a further study.
 std::string further_sections(const ReportedStudy& study, const StudyReport& report, const std::vector<Figure>& figures, size_t number) {
   std::string text = paragraphs(report.sentences);
   if (report.has_goal) text += flags_section(study.data, report);
@@ -305,7 +308,7 @@ std::string body(const StudyReportOptions& options, const StudyReport& report, c
   };
   add_first(true);
   if (report.has_goal) {
-    out += section("checks", "Self-checks", "What the authors of such studies check by eye, with the evidence and what to do.",
+    out += section("checks", "Self-checks", "Checks that authors of such studies make by eye, with evidence and advice.",
                    prose(flags_section(study, report)));
     out += section("steps", "Steps to the goal at each batch size",
                    "The first evaluated step beyond the goal, least of all trials that count. Resolution is half the distance between two "
@@ -313,7 +316,7 @@ std::string body(const StudyReportOptions& options, const StudyReport& report, c
                    steps_table(study, report));
   }
   if (const std::string text = worth_text(report); !text.empty())
-    out += section("worth", "How many workers", "Steps to the goal joined with step times measured on this machine.",
+    out += section("worth", "How many workers", "Steps to the goal combined with step times measured on this machine.",
                    prose(text) + (figures.worth.panels.empty() ? "" : figure_markup(figures.worth)));
   if (const auto sentences = noise_sentences(options.noise_scales, report.analysis); !sentences.empty())
     out += section("noise", "Gradient noise scale", "", prose(paragraphs(sentences)));
@@ -338,7 +341,7 @@ StudyReport write_study_report(const StudyReportOptions& options) {
   report.warnings = options.warnings;
   for (std::string& warning : warnings_of_several(options, report)) report.warnings.push_back(std::move(warning));
   const Figures figures(options, report);
-  FilesAtOnce files;
+  FileTransaction files;
   files.make_folder(folder);
   const auto write = [&](const Figure& figure) {
     report.plots.push_back(folder + "/" + figure.id + ".csv");
@@ -354,7 +357,7 @@ StudyReport write_study_report(const StudyReportOptions& options) {
   }
   const std::string title = headline(report) + ": " + workload_name(options.studies.front().data);
   files.write(options.path, study_document(title, body(options, report, figures, others)));
-  files.show();
+  files.commit();
   remove_old_plots(folder, report.plots);
   return report;
 }

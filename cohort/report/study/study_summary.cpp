@@ -7,8 +7,8 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
 #include "cohort/report/study/study_figures.h"
+#include "cohort/study/analysis/self_checks.h"
 #include "cohort/study/analysis/steps_to_result.h"
-#include "cohort/study/spec/spec.h"
 
 namespace cohort::report {
 namespace {
@@ -68,7 +68,7 @@ std::string comparison(const std::vector<Fit>& fits) {
 void add_regimes(const study::Analysis& analysis, std::vector<std::string>& out) {
   const Regimes& regimes = analysis.regimes;
   if (regimes.refused) {
-    out.push_back("No regime is named: the evidence does not carry one. What speaks against it, and what to do, is listed below.");
+    out.push_back("No regime is named, because the evidence does not support one. The objections, with advice, are listed below.");
     return;
   }
   double largest = 0;
@@ -129,48 +129,30 @@ std::string flags_section(const StudyData& study, const StudyReport& report) {
            ".</em></li>\n";
   }
   out = "<ul>\n" + out + "</ul>\n";
-  if (const std::string spec = widened_spec(study, report); !spec.empty())
-    out += "<h3>The spec with wider spaces</h3>\n<pre tabindex=\"0\">" + escape_html(spec) + "</pre>\n";
+  if (const std::string text = study::widened_search_text(study, report.analysis.goal, report.analysis.steps); !text.empty())
+    out += "<h3>Wider spaces for the spec</h3>\n<pre tabindex=\"0\">" + escape_html(text) + "</pre>\n";
   return out;
-}
-
-std::string widened_spec(const StudyData& study, const StudyReport& report) {
-  study::StudySpec spec;
-  bool is_wider = false;
-  for (const BatchStudy& batch : study.batches) {
-    study::SearchSpace space;
-    for (const StepsToResult& result : report.analysis.steps) {
-      if (result.batch_size == batch.batch_size) space = study::widened_space(batch, report.analysis.goal, result);
-    }
-    is_wider |= !space.empty();
-    spec.batches.push_back({batch.batch_size, batch.num_trials, batch.train_steps, space.empty() ? batch.space : space});
-  }
-  if (!is_wider) return "";
-  const std::string text = study::to_toml(spec);
-  const size_t begin = text.find("[search]"), end = text.find("\n[censoring]");
-  return begin == std::string::npos || end == std::string::npos || end < begin ? "" : trim(text.substr(begin, end - begin));
 }
 
 std::string steps_table(const StudyData& study, const StudyReport& report) {
   Table out;
-  out.columns = {{"Batch size", true},      {"Steps", true}, {"95 % interval", true}, {"Evaluated every", true}, {"Trial", true},
+  out.columns = {{"Batch size", true},      {"Steps", true}, {"95 % interval", true}, {"Resolution", true}, {"Trial", true},
                  {"Its parameters", false}, {"Kept", true},  {"Reached", true},       {"Infeasible", true}};
   for (const StepsToResult& result : report.analysis.steps) {
     const BatchStudy* batch = find_batch(study, result.batch_size);
     const Trial* trial = batch == nullptr || !result.steps ? nullptr : find_trial(*batch, result.trial_id);
     const std::string none = "\u2013";
-    std::string steps = none, range = none, cell = none;
+    std::string steps = none, range = none, resolution = none;
     if (result.steps) {
       steps = count_text(result.steps) + (result.num_unknown > 0 ? " or fewer" : "");
-      cell = "\u00b1 " + significant(static_cast<double>(*result.steps - result.step_before) / 2, 3);
+      resolution = "\u00b1 " + significant(static_cast<double>(*result.steps - result.step_before) / 2, 3);
     }
     if (result.low && result.high) range = plain_number(*result.low, 4) + " to " + plain_number(*result.high, 4);
     out.rows.push_back(
-        {count_text(result.batch_size), steps, range, cell, trial == nullptr ? none : count_text(result.trial_id),
+        {count_text(result.batch_size), steps, range, resolution, trial == nullptr ? none : count_text(result.trial_id),
          "<span class=\"names\">" + escape_html(trial == nullptr ? none : study::parameters_text(trial->parameters)) + "</span>",
          count_text(result.num_kept), count_text(result.num_reached), count_text(result.num_infeasible)});
   }
-  out.columns[3].heading = "Resolution";
   return out.rows.empty() ? "" : table(out, "Steps to the goal at each batch size");
 }
 
@@ -221,7 +203,8 @@ std::vector<std::string> noise_sentences(const std::vector<NoiseScaleNote>& note
     out.push_back(text + ".");
   }
   if (!out.empty())
-    out.emplace_back("The noise scale is known to miss the critical batch size by factors of ten in either direction; it is no verdict.");
+    out.emplace_back(
+        "The noise scale is known to miss the critical batch size by factors of ten in either direction; it is only an indication.");
   return out;
 }
 

@@ -1,19 +1,24 @@
 // Fits and regimes of a study with 95 % intervals, by bootstrap over trials.
+//
+// Regimes are rules on measured points, not on a fit, because fits disagree most where the regimes end:
+//   perfect scaling up to the largest B with B S(B) <= 1.25 x that of the smallest B;
+//   no further gain from the smallest B with S <= 1.2 x min S, unless that is the largest B: the curve then still falls.
+//
 //   1. Steps to result, the self-checks, every law and the regimes from the study as it is.
 //   2. `num_resamples` times: at every batch size the minimum of as many draws with replacement as trials count (drawn from its exact law
 //      with one random number); all fits and regimes again. A batch size at which no drawn trial reached the goal is left out of that
-//      round, as it would be left out of a study.
+//      round.
 //   3. Percentiles 2.5 and 97.5, widened to hold the estimate of step 1: a minimum drawn again is never smaller than the measured one.
 //   4. The start of "no further gain" has its own rounds, with half as many draws, and its percentiles are corrected for bias: its rule
-//      compares with the least of several minima. As many draws as trials repeat each minimum in 63 of 100 rounds, which hides how far a
-//      single one may be off; a minimum drawn again is larger, never smaller, which shifts what the rule finds.
-//   5. A point that the checks do not believe (steps-rise, examples-fall) is also taken at the most and at the least steps that its
-//      neighbours allow. Where samples fall, the larger batch sizes may also have had luck, and need as many. Where the regimes end at
-//      other batch sizes then, none is named; else they stand, with the rounds of all these curves in their intervals.
+//      compares with the least of several minima. As many draws as trials repeat each minimum in 63 of 100 rounds, which hides the error
+//      of a single one; a resampled minimum is never smaller, which shifts the rule's result.
+//   5. A point that the checks doubt (steps-rise, examples-fall) is also evaluated at the most and at the fewest steps that its neighbours
+//      allow; where samples fall, also with as many samples at the larger batch sizes. If the regimes then end at other batch sizes, no
+//      regime is named; otherwise the rounds of all these curves enter their intervals.
 // Source: Efron 1979 (bootstrap, percentiles), 1981 (bias correction); Bickel, Goetze, van Zwet 1997 (fewer draws than trials where the
-// plain bootstrap fails, as for extremes). We do not scale the error back to all draws: the intervals are wider for it. Trials, not
-// residuals, are drawn: the luck of the search is the largest error, and it shows only there. What it cannot show: how much smaller the
-// minimum of a fresh search may be (docs/algorithms/batch_size_study.md).
+// plain bootstrap fails, as for extremes). We do not scale the error back to all draws, so the intervals are wider. Trials, not
+// residuals, are resampled, because the randomness of the search is the largest error. It cannot show how much smaller the minimum of a
+// fresh search may be (docs/algorithms/batch_size_study.md).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -39,7 +44,8 @@ constexpr std::string_view kFall = "examples-fall";
 
 using Interval = std::pair<double, double>;
 
-/// Of a statistic, one value a round, between two shares of the rounds; infinite values sort last.
+/// The interval between two quantiles of a statistic (one value per round), widened to hold the estimate; infinite values sort last. None
+/// where too many rounds have no value.
 std::optional<Interval> percentiles(std::vector<double> values, double estimate, int num_rounds, Interval shares = {kTail, 1 - kTail}) {
   constexpr double kMostMissing = 0.05;
   const double count = static_cast<double>(values.size());
@@ -51,7 +57,7 @@ std::optional<Interval> percentiles(std::vector<double> values, double estimate,
 
 double normal_share(double score) { return 0.5 * std::erfc(-score / std::sqrt(2.0)); }
 
-/// The inverse, by bisection.
+/// The inverse of normal_share(), by bisection.
 double normal_score(double share) {
   double low = -10, high = 10;
   while (high - low > 1e-9) {
@@ -61,7 +67,7 @@ double normal_score(double share) {
   return low;
 }
 
-/// The shares of rounds that bound 95 % where the estimate is not the rounds' median (of equal values half count as below).
+/// The quantiles that bound 95 % where the estimate is not the median of the rounds (half of equal values count as below).
 Interval bias_corrected_shares(const std::vector<double>& values, double estimate) {
   double below = 0;
   for (const double value : values) below += value < estimate ? 1 : value == estimate ? kHalf : 0;
@@ -71,13 +77,13 @@ Interval bias_corrected_shares(const std::vector<double>& values, double estimat
   return {normal_share(shift - width), normal_share(shift + width)};
 }
 
-/// Of a check that says of one point that it has too many steps.
+/// Whether the check says that one point has too many steps.
 bool doubts(const Flag& flag) { return flag.refuses && (flag.rule == "steps-rise" || flag.rule == kFall); }
 
-/// Batch sizes whose steps the checks do not believe.
+/// Batch sizes whose steps the checks doubt.
 struct Doubts {
-  std::set<double> points;  ///< They may have too many steps; of those that follow each other in samples
-  std::set<double> before;  ///< these, or the larger ones that need fewer samples had luck.
+  std::set<double> points;  ///< Points that may have too many steps.
+  std::set<double> before;  ///< Of these, points that need more samples than a larger batch size.
 
   bool empty() const { return points.empty(); }
   int num_curves() const { return empty() ? 0 : before.empty() ? 2 : 3; }
@@ -93,9 +99,9 @@ Doubts doubts_of(const std::vector<Flag>& checks) {
   return found;
 }
 
-/// The curve as it may be where the doubted points are searched as well as the others. At most: no more steps than a smaller batch size, no
-/// more samples than a larger one. At least: the line of perfect scaling from the smaller ones, and no fewer steps than a larger one has.
-/// Where samples fall, also as if the larger batch sizes needed no fewer than the doubted one.
+/// Alternative curves in which the doubted points are consistent with the others. Upper: no more steps than a smaller batch size, no more
+/// samples than a larger one. Lower: perfect scaling from the smaller ones, and no fewer steps than a larger one. Where samples fall, also
+/// a curve in which the larger batch sizes need as many samples as the doubted one.
 std::vector<std::vector<StepsPoint>> curves_without_doubt(std::span<const StepsPoint> points, const Doubts& doubts) {
   if (doubts.empty()) return {};
   const std::set<double>& doubted = doubts.points;
@@ -131,17 +137,17 @@ struct Rounds {
   std::vector<std::vector<double>> parameters;  ///< [parameter][round].
 };
 
-/// Everything that is made anew each round.
+/// Collects fits and regimes over the rounds, and sets the intervals at the end.
 class Bootstrap {
  public:
-  /// `doubted`: regimes are made with these points as they are and as they might be, so that intervals hold both.
+  /// Regimes are also computed from the alternative curves of `doubted`, so that intervals cover both.
   Bootstrap(Analysis& analysis, double reference_batch, Doubts doubted)
       : analysis_(analysis), reference_batch_(reference_batch), doubted_(std::move(doubted)) {
     for (const Fit& fit : analysis.fits)
       rounds_.push_back({.critical = {}, .parameters = std::vector<std::vector<double>>(fit.parameters.size())});
   }
 
-  /// `half_drawn`: the points of the same round with half as many draws.
+  /// `half_drawn` has the points of the same round with half as many draws.
   void add(std::span<const StepsPoint> points, std::span<const StepsPoint> half_drawn) {
     ++num_rounds_;
     if (!half_drawn.empty()) {
@@ -150,7 +156,7 @@ class Bootstrap {
         flat_.push_back(find_regimes(curve).flat_from.value_or(kInfinity));
     }
     for (size_t i = 0; i < rounds_.size(); ++i) {
-      // As many points as the law needs; batch sizes are distinct here.
+      // A law needs more distinct batch sizes than it has parameters.
       if (points.size() <= rounds_[i].parameters.size()) continue;
       const Fit fit = fit_law(analysis_.fits[i].law, points, reference_batch_);
       rounds_[i].critical.push_back(fit.critical_batch_size);
@@ -187,17 +193,17 @@ class Bootstrap {
   double reference_batch_;
   Doubts doubted_;
   int num_rounds_ = 0;
-  std::vector<Rounds> rounds_;  ///< One a fit.
+  std::vector<Rounds> rounds_;  ///< One per fit.
   std::vector<double> perfect_, flat_;
 };
 
-/// Sorted steps of the trials of every batch size that counts any.
+/// The sorted steps of the trials that count, of one batch size.
 struct Search {
   double batch_size = 0;
   std::vector<double> steps;
 };
 
-/// `share`: draws for each trial that counts.
+/// One bootstrap round; `share` is the number of draws per trial that counts.
 std::vector<StepsPoint> draw(const std::vector<Search>& searches, uint64_t seed, int round, double share) {
   std::vector<StepsPoint> points;
   for (const Search& search : searches) {
@@ -214,7 +220,7 @@ std::vector<Fit> fit_all(std::span<const StepsPoint> points, double reference_ba
     try {
       fits.push_back(fit_law(law, points, reference_batch));
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::kBadInput) throw;  // Too few batch sizes for this law; the flags say so.
+      if (error.code() != ErrorCode::kBadInput) throw;  // Too few batch sizes for this law; a flag reports that.
     }
   }
   return fits;
@@ -225,11 +231,11 @@ std::string ends_text(const Regimes& regimes) {
                 regimes.flat_from ? concat("no further gain from ", *regimes.flat_from) : std::string("steps that fall to the end"));
 }
 
-/// A doubted point refuses the regimes only where they end elsewhere without the doubt.
+/// A doubted point refuses the regimes only where they end elsewhere on an alternative curve.
 void weigh_doubts(std::span<const StepsPoint> points, const Regimes& regimes, std::vector<Flag>& checks) {
   const Doubts doubted = doubts_of(checks);
   if (doubted.empty() || !regimes.perfect_to) return;
-  std::optional<Regimes> other;  // That ends elsewhere.
+  std::optional<Regimes> other;  // Regimes that end elsewhere.
   for (const std::vector<StepsPoint>& curve : curves_without_doubt(points, doubted)) {
     const Regimes found = find_regimes(curve);
     if (found.perfect_to != regimes.perfect_to || found.flat_from != regimes.flat_from) other = found;
@@ -237,7 +243,7 @@ void weigh_doubts(std::span<const StepsPoint> points, const Regimes& regimes, st
   for (Flag& flag : checks) {
     if (!doubts(flag)) continue;
     flag.refuses = other.has_value();
-    if (!other) flag.advice += "; regimes end where they are, whatever comes of it";
+    if (!other) flag.advice += "; regimes end at the same batch sizes with or without this point";
     else flag.advice += concat("; as measured there is ", ends_text(regimes), ", and otherwise it may be ", ends_text(*other));
   }
 }
@@ -261,7 +267,7 @@ Analysis analyse(const StudyData& study, const GoalSpec& goal, const AnalysisOpt
   check_is_measured(study, goal);
   Analysis analysis = {.goal = goal, .steps = steps_to_result(study, goal)};
   const std::vector<StepsPoint> points = points_of(analysis.steps);
-  // The same reference in every round, also in those where the smallest batch size is missing.
+  // All rounds use the same reference, also those where the smallest batch size is missing.
   const double reference = options.reference_batch > 0 || points.empty() ? options.reference_batch : points.front().batch_size;
   analysis.fits = fit_all(points, reference);
   analysis.regimes = find_regimes(points);
@@ -282,7 +288,7 @@ Analysis analyse(const StudyData& study, const GoalSpec& goal, const AnalysisOpt
 
 Analysis analyse_table(std::span<const StepsPoint> points, double reference_batch) {
   Analysis analysis;
-  std::map<int64_t, int64_t> least;  // Steps to result is a minimum: of several rows of a batch size too.
+  std::map<int64_t, int64_t> least;  // Of several rows of a batch size the minimum counts.
   for (const StepsPoint& point : points) {
     const int64_t steps = std::max<int64_t>(1, std::llround(point.steps));
     const auto [place, is_new] = least.try_emplace(std::llround(point.batch_size), steps);
@@ -295,13 +301,8 @@ Analysis analyse_table(std::span<const StepsPoint> points, double reference_batc
   return analysis;
 }
 
-// Where the regimes of S(B) end, by the rules that the published figures were read with:
-//   perfect scaling: to the largest B with B S(B) <= 1.25 x that of the smallest B;
-//   no further gain: from the smallest B with S <= 1.2 x min S, unless that is the largest B: the curve then still falls.
-// They are rules on measured points, not on a fit: fits disagree most where the regimes end.
-
 Regimes find_regimes(std::span<const StepsPoint> points) {
-  std::map<double, double> steps;  // By batch size; of several rows the least, as steps to result is a minimum.
+  std::map<double, double> steps;  // By batch size; of several rows the minimum counts.
   for (const StepsPoint& point : points) {
     const auto [place, is_new] = steps.try_emplace(point.batch_size, point.steps);
     if (!is_new) place->second = std::min(place->second, point.steps);

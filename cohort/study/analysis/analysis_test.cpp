@@ -32,7 +32,7 @@ TEST_CASE("analysis: a point that is not believed refuses the regimes only where
   CHECK(risen.regimes.flat_from == 256);
   REQUIRE(risen.regimes.flags.size() == 1);
   CHECK(risen.regimes.flags[0].find("at 1024") != std::string::npos);
-  CHECK(risen.regimes.flags[0].find("regimes end where they are, whatever comes of it") != std::string::npos);
+  CHECK(risen.regimes.flags[0].find("regimes end at the same batch sizes with or without this point") != std::string::npos);
   // At the end of the curve nothing bounds what a better search would find there.
   const Analysis cut = analyse_table(std::span(curve).first(7));
   CHECK(cut.regimes.refused);
@@ -54,7 +54,7 @@ TEST_CASE("analysis: a point that is not believed refuses the regimes only where
   CHECK_FALSE(between.regimes.refused);
   CHECK(between.regimes.perfect_to == 64);
   REQUIRE(between.regimes.flags.size() == 1);
-  CHECK(between.regimes.flags[0].find("regimes end where they are, whatever comes of it") != std::string::npos);
+  CHECK(between.regimes.flags[0].find("regimes end at the same batch sizes with or without this point") != std::string::npos);
   other = fallen;
   other[0].steps = 2080, other[1].steps = 800, other[2].steps = 400, other[3].steps = 300;
   const Analysis first = analyse_table(other);

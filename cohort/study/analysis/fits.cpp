@@ -1,4 +1,7 @@
-// Three laws by a search over one or two numbers in logarithms; each says where it is from.
+// Least-squares fits of three laws of steps S against batch size B. In logarithms all three are
+//   log S = log Smin + softplus(e (log Bc - log B)) / e,   softplus(z) = log(1 + exp z)
+// with e = 1 for the hyperbola and the log-linear law (a = Smin, b = Smin Bc). For given Bc and e the best log Smin is the mean of the
+// remainder, so one or two numbers are left to search: a grid, then golden section in the best cell. Each law names its source below.
 #include "cohort/study/analysis/fits.h"
 
 #include <algorithm>
@@ -13,12 +16,7 @@ namespace {
 
 constexpr const char* kLawNames[] = {"hyperbola", "knee", "log-linear"};
 
-// The search that the laws share. All three are, in logarithms,
-//   log S = log Smin + softplus(e (log Bc - log B)) / e,   softplus(z) = log(1 + exp z)
-// with e = 1 for the hyperbola and the log-linear law (a = Smin, b = Smin Bc). For a given Bc and e the best log Smin is the mean of the
-// rest, so one or two numbers are left to search.
-
-/// What is fitted, in logarithms.
+/// The data, in logarithms.
 struct LogPoints {
   std::vector<double> batch, steps;
 };
@@ -34,11 +32,11 @@ struct Curve {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kBeyond = 14;          // log Bc is searched so far beyond the data: there a curve differs from its limit by 1e-6.
-constexpr double kCell = 0.7;           // Of the grid over log Bc.
-constexpr double kExponentCell = 0.28;  // Of the grid over log e.
+constexpr double kCell = 0.7;           // Width of the grid over log Bc.
+constexpr double kExponentCell = 0.28;  // Width of the grid over log e.
 constexpr int kGoldenSteps = 36;        // 0.618^36 = 3e-8 of a cell, the square root of what doubles resolve.
-constexpr int kProfileSteps = 14;       // 1e-3 of a cell tells cells of e apart,
-constexpr int kExponentSteps = 24;      // and 1e-5 is enough for e itself.
+constexpr int kProfileSteps = 14;       // 1e-3 of a cell, enough to choose the cell of e.
+constexpr int kExponentSteps = 24;      // 1e-5 of a cell, enough for e itself.
 
 double softplus(double z) { return z > 0 ? z + std::log1p(std::exp(-z)) : std::log1p(std::exp(z)); }
 
@@ -48,7 +46,7 @@ double rise(double log_batch, double log_critical, double exponent) { return sof
 struct Misfit {
   double squares, mean;
 };
-/// Of residuals around their mean. One pass: shifted by the first, as all are near each other where the fit is good.
+/// Sum of squares of the residuals around their mean, in one pass; shifted by the first residual against cancellation.
 template <typename Residual>
 Misfit misfit(size_t count, const Residual& residual) {
   const double first = residual(0);
@@ -66,7 +64,7 @@ Misfit misfit_at(const LogPoints& points, double log_critical, double exponent) 
   return misfit(points.batch.size(), [&](size_t i) { return points.steps[i] - rise(points.batch[i], log_critical, exponent); });
 }
 
-/// Where `f` is least in [low, high] if it has one valley there.
+/// Minimizes `f` over [low, high], where it is unimodal.
 template <typename Function>
 double golden_section(double low, double high, int num_steps, const Function& f) {
   constexpr double kGolden = 0.6180339887498949;
@@ -119,8 +117,8 @@ Curve curve_at(const LogPoints& points, double log_critical, double exponent) {
           .squares = best.squares};
 }
 
-/// The better of `curve` and the family's limits. Ties go to the limits: noise-free data of a limit improve towards the end of the grid
-/// without ever reaching it. 1e-12 (nats) squared is what rounding leaves of a perfect fit.
+/// The better of `curve` and the family's limits. Ties go to the limits, because noise-free data of a limit improve towards the end of the
+/// grid without reaching it. 1e-12 (nats) squared is the rounding error of a perfect fit.
 Curve with_limits(const LogPoints& points, const Curve& curve) {
   const size_t count = points.batch.size();
   const double tolerance = 1e-9 * curve.squares + 1e-24 * static_cast<double>(count);
@@ -206,7 +204,7 @@ Curve search_knee(const LogPoints& points, double lowest_exponent, double highes
   return with_limits(points, best);
 }
 
-/// critical_batch_size, min_examples, rms and the sentence, from the curve; parameters are the law's own. Residuals are left to fit_law.
+/// Sets what all laws share; parameters are set by each law, residuals by fit_law().
 Fit fit_of_curve(Law law, const Curve& curve, const LogPoints& points) {
   Fit fit;
   fit.law = law;
@@ -217,11 +215,9 @@ Fit fit_of_curve(Law law, const Curve& curve, const LogPoints& points) {
   return fit;
 }
 
-// S = Smin (1 + Bc / B): steps against batch size where noise and curvature trade once. Smin is what no batch size goes below; E = Smin Bc
-// are the samples that no batch size goes below; at B = Bc both are twice their least.
-// Least squares in log S by a search over log Bc alone.
-// Source: McCandlish, Kaplan, Amodei and others 2018, "An Empirical Model of Large-Batch Training", section 2.3. They fit many goals of one
-// run; we fit one goal of searched trials, as the batch-size study's authors define steps to result.
+// S = Smin (1 + Bc / B). Smin is the minimum of steps, E = Smin Bc the minimum of samples; at B = Bc both are twice their minimum. The
+// search is over log Bc alone. Source: McCandlish, Kaplan, Amodei and others 2018, "An Empirical Model of Large-Batch Training",
+// section 2.3. They fit many goals of one run; we fit one goal of searched trials.
 Fit fit_hyperbola(std::span<const StepsPoint> points) {
   const LogPoints logs = log_points(points, Law::kHyperbola, 2);
   const Curve curve = search_critical(logs, 1);
@@ -232,9 +228,8 @@ Fit fit_hyperbola(std::span<const StepsPoint> points) {
 
 // S = Smin (1 + (Bc / B)^e)^(1/e): the hyperbola with a knee whose sharpness is fitted. e = 1 is the hyperbola; momentum runs of published
 // studies are sharper (e about 3), some convolutional networks softer (0.65). Both ends are those of the hyperbola: Smin Bc / B for small
-// B, Smin for large. e is searched in [0.2, 10]: beyond, the curve is a straight line or two straight lines, and data do not tell how much.
-// Least squares in log S by a nested search over log e and log Bc.
-
+// B, Smin for large. e is searched in [0.2, 10]: beyond, data do not determine it. The search is nested,
+// over log e and log Bc.
 Fit fit_knee(std::span<const StepsPoint> points) {
   constexpr double kSoftest = 0.2, kSharpest = 10;
   const LogPoints logs = log_points(points, Law::kKnee, 3);
@@ -252,8 +247,7 @@ Fit fit_knee(std::span<const StepsPoint> points) {
 
 // log S = log(a + b / B), least squares in log S, and the batch size at which steps are 20 % above linear scaling from a reference batch:
 //   a + b / B = 1.2 (a + b / Bref) Bref / B   gives   B = 1.2 Bref + 0.2 b / a.
-// The curve is the hyperbola's (a = Smin, b = Smin Bc); the critical batch size is another one: it moves with the reference.
-// The note names that batch size, not b / a.
+// The curve is the hyperbola's (a = Smin, b = Smin Bc), but the critical batch size depends on the reference.
 // Source: Zhang, Morwani, Vyas and others 2024, "How Does Critical Batch Size Scale in Pre-training?", section 2 and its published code,
 // which solves for B numerically; the closed form gives the same digits.
 std::string note_of(const Fit& fit, const Curve& curve, std::span<const StepsPoint> points, double reference_batch) {
@@ -262,7 +256,7 @@ std::string note_of(const Fit& fit, const Curve& curve, std::span<const StepsPoi
   if (curve.log_critical == -INFINITY)
     return concat("steps do not fall from the smallest batch size, ", smallest->batch_size,
                   ", on: b is 0, and the 20 % critical batch size is but 1.2 times the reference, ", reference_batch);
-  if (std::isinf(fit.critical_batch_size)) return fit.note;  // Of all laws: steps fall as 1 / B to the end.
+  if (std::isinf(fit.critical_batch_size)) return fit.note;  // The note of all laws: steps fall as 1 / B to the end.
   if (fit.critical_batch_size > largest->batch_size)
     return "the 20 % critical batch size lies above the largest batch size measured: extrapolated";
   if (fit.critical_batch_size < smallest->batch_size)
@@ -287,18 +281,6 @@ double smallest_batch(std::span<const StepsPoint> points) {
   return smallest;
 }
 
-Fit fit_without_residuals(Law law, std::span<const StepsPoint> points, double reference_batch) {
-  switch (law) {
-    case Law::kHyperbola:
-      return fit_hyperbola(points);
-    case Law::kKnee:
-      return fit_knee(points);
-    case Law::kLogLinear:
-      break;
-  }
-  return fit_log_linear(points, reference_batch > 0 ? reference_batch : smallest_batch(points));
-}
-
 }  // namespace
 
 const char* name_of(Law law) { return kLawNames[static_cast<int>(law)]; }
@@ -306,7 +288,7 @@ const char* name_of(Law law) { return kLawNames[static_cast<int>(law)]; }
 Law parse_law(const std::string& name) {
   for (const Law law : {Law::kHyperbola, Law::kKnee, Law::kLogLinear})
     if (name == name_of(law)) return law;
-  fail(ErrorCode::kBadInput, "law '", name, "' is none of hyperbola, knee, log-linear");
+  fail(ErrorCode::kBadInput, "unknown law '", name, "'; expected hyperbola, knee or log-linear");
 }
 
 double Fit::steps_at(double batch_size) const {
@@ -321,14 +303,16 @@ double Fit::steps_at(double batch_size) const {
 }
 
 Fit fit_law(Law law, std::span<const StepsPoint> points, double reference_batch) {
-  Fit fit = fit_without_residuals(law, points, reference_batch);
+  Fit fit = law == Law::kHyperbola ? fit_hyperbola(points)
+            : law == Law::kKnee    ? fit_knee(points)
+                                   : fit_log_linear(points, reference_batch > 0 ? reference_batch : smallest_batch(points));
   for (const StepsPoint& point : points) fit.residuals_log.push_back(std::log(point.steps / fit.steps_at(point.batch_size)));
   return fit;
 }
 
 std::vector<StepsPoint> points_of(const std::vector<StepsToResult>& steps) {
   std::vector<StepsPoint> points;
-  // A goal that the untrained model meets (step 0) says nothing of batch sizes, and has no logarithm.
+  // A goal that the untrained model meets (step 0) is independent of the batch size, and has no logarithm.
   for (const StepsToResult& result : steps)
     if (result.steps && *result.steps > 0)
       points.push_back({.batch_size = static_cast<double>(result.batch_size), .steps = static_cast<double>(*result.steps)});

@@ -1,9 +1,8 @@
-// What can be wrong with a study, from its numbers alone. Every limit stands here once; docs/algorithms/batch_size_study.md says why.
+// Plausibility checks of a study, from its numbers alone. All thresholds are here; docs/algorithms/batch_size_study.md gives the reasons.
 #include "cohort/study/analysis/self_checks.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
@@ -14,25 +13,19 @@
 namespace cohort::study {
 namespace {
 
-constexpr double kNoise = 1.05;                         // Differences up to this are never spoken of.
-constexpr double kSignificance = 0.05;                  // Of a whole curve: divided by its number of points.
+constexpr double kNoise = 1.05;                         // Smaller ratios are never flagged.
+constexpr double kCurveSignificance = 0.05;             // For the whole curve; divided by its number of points.
 constexpr int64_t kFewReached = 5, kTooFewReached = 3;  // Trials that reached the goal: flagged, refused.
-constexpr int64_t kEnoughBehind = 10;                   // Those together with trials stopped behind the best: neither.
+constexpr int64_t kEnoughBehind = 10;                   // With this many reached or stopped behind the best: neither.
 constexpr double kLastOfBudget = 0.75;
 constexpr double kMostInfeasible = 0.6;
 constexpr int64_t kFewEvaluations = 20;
 constexpr double kWideCell = 0.1;
 constexpr size_t kFewBatchSizes = 3;
 
-std::string number(double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, value == std::round(value) && std::abs(value) < 1e15 ? "%.0f" : "%.4g", value);
-  return text;
-}
-
 std::string at_batch(int64_t batch_size) { return concat("at batch size ", batch_size); }
 
-/// A point of the curve, with the sorted steps of its trials where there are trials.
+/// A point of the curve, with the sorted steps of its trials where these are known.
 struct CurvePoint {
   StepsToResult result;
   std::vector<double> trials;
@@ -40,27 +33,27 @@ struct CurvePoint {
   int64_t batch_size() const { return result.batch_size; }
   double steps() const { return static_cast<double>(*result.steps); }
   double examples() const { return static_cast<double>(result.batch_size) * steps(); }
-  /// The result is above this: an evaluation comes after the step at which the goal was met.
+  /// A lower bound of the steps: the goal was met between the evaluation before and this one.
   double surely_above() const { return trials.empty() ? steps() : static_cast<double>(result.step_before); }
 };
 
-/// Two points of which `worse` should not be above `better`, in steps or (scaled by batch sizes) in examples.
+/// Compares two points of which `worse` should not be above `better`, in steps or (scaled by batch sizes) in examples.
 struct Comparison {
   double ratio = 1;          ///< worse / better.
-  double certain_ratio = 1;  ///< What rounding leaves of it.
+  double certain_ratio = 1;  ///< A lower bound of the ratio, given the evaluation grid.
   bool has_trials = false;
   bool is_beyond = false;  ///< The worse one lies above the better one's 95 % interval.
-  /// That the best trials of both searches together come from `better` alone, as many as beat the best of `worse`, if both were as good.
+  /// Probability, if both searches were equally good, that as many best trials of both come from `better` as beat the best of `worse`.
   double chance = 1;
 
   bool flags(double tolerance) const { return certain_ratio > tolerance || (ratio > kNoise && (is_beyond || !has_trials)); }
   bool refuses(double tolerance, size_t num_points) const {
-    return certain_ratio > tolerance || (ratio > kNoise && chance < kSignificance / static_cast<double>(num_points));
+    return certain_ratio > tolerance || (ratio > kNoise && chance < kCurveSignificance / static_cast<double>(num_points));
   }
-  std::string chance_text() const { return has_trials ? concat(" (by chance: p = ", number(chance), ")") : ""; }
+  std::string chance_text() const { return has_trials ? concat(" (by chance: p = ", short_number(chance), ")") : ""; }
 };
 
-/// `scale`: what the worse one's steps are multiplied with to compare.
+/// `scale` multiplies the steps of the worse point.
 Comparison compare(const CurvePoint& worse, double scale, const CurvePoint& better) {
   const double certain = worse.surely_above() * scale;
   Comparison comparison = {.ratio = worse.steps() * scale / better.steps(), .certain_ratio = certain / better.steps()};
@@ -79,14 +72,14 @@ std::vector<Flag> check_steps_rise(const std::vector<CurvePoint>& points) {
   for (const CurvePoint& point : points) {
     const Comparison comparison = best ? compare(point, 1, *best) : Comparison{};
     if (comparison.flags(kFlatFactor))
-      flags.push_back(
-          {.rule = "steps-rise",
-           .batch_size = point.batch_size(),
-           .evidence = concat("steps rise from ", number(best->steps()), " ", at_batch(best->batch_size()), " to ", number(point.steps()),
-                              " at ", point.batch_size(), ", ", number(comparison.ratio), " times", comparison.chance_text()),
-           .advice = concat("a larger batch never needs more steps when it is tuned: search more points, or a wider space, ",
-                            at_batch(point.batch_size())),
-           .refuses = comparison.refuses(kFlatFactor, points.size())});
+      flags.push_back({.rule = "steps-rise",
+                       .batch_size = point.batch_size(),
+                       .evidence = concat("steps rise from ", short_number(best->steps()), " ", at_batch(best->batch_size()), " to ",
+                                          short_number(point.steps()), " at ", point.batch_size(), ", ", short_number(comparison.ratio),
+                                          " times", comparison.chance_text()),
+                       .advice = concat("a larger batch never needs more steps when it is tuned: search more points, or a wider space, ",
+                                        at_batch(point.batch_size())),
+                       .refuses = comparison.refuses(kFlatFactor, points.size())});
     if (!best || point.steps() < best->steps()) best = &point;
   }
   return flags;
@@ -94,23 +87,23 @@ std::vector<Flag> check_steps_rise(const std::vector<CurvePoint>& points) {
 
 std::vector<Flag> check_examples_fall(const std::vector<CurvePoint>& points) {
   std::vector<Flag> flags;
-  const CurvePoint* worst = nullptr;  // The smaller batch size with most examples so far.
-  double strongest = 0;               // Ratio that was flagged for it.
+  const CurvePoint* worst = nullptr;  // The smaller batch size with the most examples so far.
+  double strongest = 0;               // The ratio that was flagged for it.
   for (const CurvePoint& point : points) {
     const double scale = worst ? static_cast<double>(worst->batch_size()) / static_cast<double>(point.batch_size()) : 1;
     const Comparison comparison = worst ? compare(*worst, scale, point) : Comparison{};
     if (comparison.flags(kPerfectFactor) && comparison.ratio > strongest) {
-      if (strongest > 0) flags.pop_back();  // One flag for a batch size: that with the strongest evidence.
+      if (strongest > 0) flags.pop_back();  // One flag per batch size, with the strongest evidence.
       strongest = comparison.ratio;
-      flags.push_back(
-          {.rule = "examples-fall",
-           .batch_size = worst->batch_size(),
-           .evidence = concat("samples to the goal (batch size x steps) fall from ", number(worst->examples()), " ",
-                              at_batch(worst->batch_size()), " to ", number(point.examples()), " at ", point.batch_size(), ", ",
-                              number(comparison.ratio), " times: steps fall by more than the batch size grows", comparison.chance_text()),
-           .advice = concat("search more points, or a wider space, ", at_batch(worst->batch_size()),
-                            "; give budgets in steps: equal numbers of epochs favour small batches"),
-           .refuses = comparison.refuses(kPerfectFactor, points.size())});
+      flags.push_back({.rule = "examples-fall",
+                       .batch_size = worst->batch_size(),
+                       .evidence = concat("samples to the goal (batch size x steps) fall from ", short_number(worst->examples()), " ",
+                                          at_batch(worst->batch_size()), " to ", short_number(point.examples()), " at ", point.batch_size(),
+                                          ", ", short_number(comparison.ratio), " times: steps fall by more than the batch size grows",
+                                          comparison.chance_text()),
+                       .advice = concat("search more points, or a wider space, ", at_batch(worst->batch_size()),
+                                        "; give budgets in steps: equal numbers of epochs favour small batches"),
+                       .refuses = comparison.refuses(kPerfectFactor, points.size())});
     }
     if (!worst || point.examples() > worst->examples()) worst = &point, strongest = 0;
   }
@@ -130,7 +123,7 @@ std::vector<Flag> check_points(const std::vector<CurvePoint>& points) {
 
 bool has_point(const StepsToResult& result) { return result.steps && *result.steps > 0; }
 
-/// Checks of one batch size.
+/// The checks of one batch size.
 class BatchChecks {
  public:
   BatchChecks(const BatchStudy& batch, const GoalSpec& goal, const StepsToResult& steps) : batch_(batch), goal_(goal), steps_(steps) {}
@@ -151,13 +144,13 @@ class BatchChecks {
   std::string here() const { return at_batch(batch_.batch_size); }
 
   void check_reached() {
-    // Whether trials that were stopped behind the best would have got there no one knows; that they are slower is known. With a margin of 1
-    // hardly more than the records get there, however good the search: then it is judged by its size.
+    // Trials that were stopped behind the best are known to be slower. With a censoring margin of 1 few trials reach the goal, however good
+    // the search: then its size counts.
     const int64_t num_behind = steps_.num_stopped - steps_.num_unknown;
     if (steps_.num_reached < kFewReached && steps_.num_reached + num_behind < kEnoughBehind)
       add("few-trials", steps_.num_reached < kTooFewReached,
           concat("only ", steps_.num_reached, " of ", steps_.num_kept, " trials ", here(), " reached ", goal_.text(),
-                 num_behind > 0 ? concat("; ", num_behind, " more were stopped behind the best, too few to tell") : ""),
+                 num_behind > 0 ? concat("; ", num_behind, " more were stopped behind the best, too few to judge") : ""),
           concat("the best of so few is luck: search more points, or a space nearer to the good ones; ", kFewReached, " are the least"));
     const auto budget = static_cast<double>(batch_.train_steps);
     if (budget > 0 && static_cast<double>(*steps_.steps) > kLastOfBudget * budget)
@@ -208,8 +201,8 @@ class BatchChecks {
     const std::string rise =
         hit.reason == BoundReason::kBest ? "steps do not clearly rise" : concat(name_of(goal_.metric), " does not clearly get worse");
     const std::string trend =
-        hit.is_evidence() ? "" : concat(" (", rise, " away from it, p = ", number(hit.chance_of_trend), ": it may not matter)");
-    // Without steps there is no point that could mislead the regimes.
+        hit.is_evidence() ? "" : concat(" (", rise, " away from it, p = ", short_number(hit.chance_of_trend), ": it may not matter)");
+    // Without steps the batch size has no point that could mislead the regimes.
     add("bound", hit.is_evidence() && hit.reason == BoundReason::kBest, where + trend, widening_text(parameter, hit));
   }
 
@@ -219,14 +212,12 @@ class BatchChecks {
           "take a harder goal: this one says nothing of batch sizes");
       return;
     }
-    const auto best =
-        std::find_if(batch_.trials.begin(), batch_.trials.end(), [&](const Trial& trial) { return trial.id == steps_.trial_id; });
-    const int64_t num_evaluations = study::num_evaluations(*best, *steps_.steps);
+    const int64_t num_evaluations = study::num_evaluations(*find_trial(batch_, steps_.trial_id), *steps_.steps);
     const double cell = static_cast<double>(*steps_.steps - steps_.step_before) / static_cast<double>(*steps_.steps);
     if (num_evaluations >= kFewEvaluations && cell <= kWideCell) return;
     add("coarse", false,
         concat("steps ", here(), ", ", *steps_.steps, ", are evaluation ", num_evaluations, " of that trial; the one before was at ",
-               steps_.step_before, ": rounding is ", number(std::round(100 * cell)), " %"),
+               steps_.step_before, ": rounding is ", short_number(std::round(100 * cell)), " %"),
         num_evaluations < kFewEvaluations && cell <= kWideCell ? "take a harder goal: with so few steps every trial gets few chances"
                                                                : "evaluate more often (evaluation_ratio), or take a harder goal");
   }
@@ -253,11 +244,10 @@ class BatchChecks {
       longest = std::max(longest, batch_.trials[index].steps);
       for (const Measurement& measurement : batch_.trials[index].measurements) {
         const double value = measurement.values[goal_.metric];
-        if (std::isnan(value)) continue;
-        if (!best || (higher_is_better(goal_.metric) ? value > *best : value < *best)) best = value;
+        if (!std::isnan(value) && (!best || is_better(value, *best, goal_.metric))) best = value;
       }
     }
-    const std::string nearest = best ? concat("the best was ", number(*best)) : concat(name_of(goal_.metric), " was never measured");
+    const std::string nearest = best ? concat("the best was ", short_number(*best)) : concat(name_of(goal_.metric), " was never measured");
     add("not-reached", false,
         concat("none of ", steps_.num_kept, " trials ", here(), " reached ", goal_.text(), " in up to ", longest, " steps (", nearest,
                "): steps to result are above, not known"),
@@ -279,7 +269,7 @@ class BatchChecks {
     if (static_cast<double>(steps_.num_infeasible) <= kMostInfeasible * static_cast<double>(num_ended)) return;
     add("infeasible", false,
         concat(steps_.num_infeasible, " of ", num_ended, " trials ", here(), " diverged, ",
-               number(std::round(100.0 * static_cast<double>(steps_.num_infeasible) / static_cast<double>(num_ended))), " %"),
+               short_number(std::round(100.0 * static_cast<double>(steps_.num_infeasible) / static_cast<double>(num_ended))), " %"),
         "most of the search is wasted: lower the upper end of learning_rate (or of momentum)");
   }
 
@@ -289,7 +279,7 @@ class BatchChecks {
   std::vector<Flag> flags_;
 };
 
-/// One flag for the whole study: where intervals have no upper end only because trials were stopped at the best so far.
+/// One flag for the whole study, where intervals have no upper end only because trials were stopped at the best so far.
 std::vector<Flag> check_intervals(const std::vector<StepsToResult>& steps) {
   std::vector<std::string> open;
   for (const StepsToResult& result : steps)

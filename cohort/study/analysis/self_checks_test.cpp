@@ -223,7 +223,7 @@ TEST_CASE("self-checks: trials that were stopped") {
   const std::vector<Flag> two = num_reached_of(6, 2, TrialStatus::kCensored), three = num_reached_of(6, 3, TrialStatus::kCensored);
   REQUIRE(find(two, "few-trials", 8) != nullptr);
   CHECK(find(two, "few-trials", 8)->refuses);
-  CHECK(find(two, "few-trials", 8)->evidence.find("; 4 more were stopped behind the best, too few to tell") != std::string::npos);
+  CHECK(find(two, "few-trials", 8)->evidence.find("; 4 more were stopped behind the best, too few to judge") != std::string::npos);
   REQUIRE(find(three, "few-trials", 8) != nullptr);
   CHECK_FALSE(find(three, "few-trials", 8)->refuses);
   CHECK(find(num_reached_of(12, 2, TrialStatus::kComplete), "few-trials", 8)->refuses);

@@ -1,4 +1,5 @@
-// Steps to result and the best within a budget, then what is asked of the measurements of a trial and of a study.
+// Steps to result: the fewest steps in which any trial of a batch size reached the goal, with an interval from the exact law of the minimum
+// under resampling; and the best value within a budget. Source: Shallue et al. 2019; docs/algorithms/batch_size_study.md.
 #include "cohort/study/analysis/steps_to_result.h"
 
 #include <algorithm>
@@ -15,9 +16,9 @@ bool counts(const Trial& trial) { return trial.status == TrialStatus::kComplete 
 
 int64_t last_step(const Trial& trial) { return trial.measurements.empty() ? 0 : trial.measurements.back().step; }
 
-/// Which trials ended before the budget that their batch size has now, so that their later course is not known: censored ones, and complete
-/// ones that ended at an easier goal or under a smaller budget. Published archives with early stopping have no censored trials; they call
-/// what they stopped complete and count it as never reaching the goal: so do we.
+/// Tells which trials ended before the current budget of their batch size, so that their later course is unknown: censored ones, and
+/// complete ones that ended at an easier goal or under a smaller budget. Published archives with early stopping have no censored trials;
+/// they count stopped trials as complete ones that never reach the goal, and so do we.
 class Stopped {
  public:
   explicit Stopped(const BatchStudy& batch) {
@@ -28,12 +29,8 @@ class Stopped {
 
  private:
   static bool is_censored(const Trial& trial) { return trial.status == TrialStatus::kCensored; }
-  int64_t train_steps_ = 0;  ///< Complete trials below it were stopped; 0: none was.
+  int64_t train_steps_ = 0;  ///< Complete trials with fewer steps were stopped; 0: none was.
 };
-
-const Trial& trial_of(const BatchStudy& batch, int64_t id) {
-  return *std::find_if(batch.trials.begin(), batch.trials.end(), [id](const Trial& trial) { return trial.id == id; });
-}
 
 void set_interval(StepsToResult& result, const BatchStudy& batch, const GoalSpec& goal) {
   constexpr double kTail = 0.025;
@@ -45,7 +42,6 @@ void set_interval(StepsToResult& result, const BatchStudy& batch, const GoalSpec
 BestAtBudget best_of(const BatchStudy& batch, Metric metric, double budget_steps) {
   BestAtBudget best = {.batch_size = batch.batch_size};
   if (batch.train_steps > 0 && static_cast<double>(batch.train_steps) < std::floor(budget_steps)) return best;
-  const double sign = higher_is_better(metric) ? -1 : 1;
   const Stopped was_stopped(batch);
   for (const size_t index : kept_trials(batch)) {
     const Trial& trial = batch.trials[index];
@@ -54,8 +50,8 @@ BestAtBudget best_of(const BatchStudy& batch, Metric metric, double budget_steps
     for (const Measurement& measurement : trial.measurements) {
       const double value = measurement.values[metric];
       if (std::isnan(value) || static_cast<double>(measurement.step) > budget_steps) continue;
-      const bool better = !best.value || sign * value < sign * *best.value || (value == *best.value && measurement.step < best.step);
-      if (!better) continue;
+      const bool is_first = !best.value || is_better(value, *best.value, metric) || (value == *best.value && measurement.step < best.step);
+      if (!is_first) continue;
       best.value = value;
       best.step = measurement.step;
       best.trial_id = trial.id;
@@ -103,7 +99,7 @@ StepsToResult steps_to_result(const BatchStudy& batch, const GoalSpec& goal) {
   const std::vector<size_t> kept = kept_trials(batch);
   const Stopped was_stopped(batch);
   result.num_kept = static_cast<int64_t>(kept.size());
-  // Points drawn after the last trial that counts belong to no search.
+  // Points drawn after the last trial that counts do not belong to the search.
   const bool is_full = result.num_kept > 0 && result.num_kept == batch.num_trials;
   for (const Trial& trial : batch.trials)
     result.num_infeasible += trial.status == TrialStatus::kInfeasible && !(is_full && trial.id > batch.trials[kept.back()].id);
@@ -122,7 +118,7 @@ StepsToResult steps_to_result(const BatchStudy& batch, const GoalSpec& goal) {
     result.num_unknown += open && (!result.steps || last_step(trial) < *result.steps);
   }
   if (!result.steps) return result;
-  result.step_before = step_before(trial_of(batch, result.trial_id), *result.steps);
+  result.step_before = step_before(*find_trial(batch, result.trial_id), *result.steps);
   set_interval(result, batch, goal);
   return result;
 }
@@ -141,8 +137,8 @@ std::vector<BestAtBudget> best_at_steps(const StudyData& study, Metric metric, i
 
 std::vector<BestAtBudget> best_at_epochs(const StudyData& study, Metric metric, double budget_epochs) {
   if (study.num_train_samples <= 0)
-    fail(ErrorCode::kBadInput, "best value at ", budget_epochs, " epochs: how many training samples ", study.dataset,
-         " has is not known; ask for a budget of steps");
+    fail(ErrorCode::kBadInput, "best value at ", budget_epochs, " epochs: the number of training samples of ", study.dataset,
+         " is not known; ask for a budget of steps");
   std::vector<BestAtBudget> best;
   for (const BatchStudy& batch : study.batches) {
     const double budget = budget_epochs * static_cast<double>(study.num_train_samples) / static_cast<double>(batch.batch_size);
@@ -153,7 +149,7 @@ std::vector<BestAtBudget> best_at_epochs(const StudyData& study, Metric metric, 
 
 namespace {
 
-/// The first measurement in memory at or after `step`.
+/// Index of the first measurement in memory at or after `step`.
 size_t index_of(const Trial& trial, int64_t step) {
   const auto found = std::lower_bound(trial.measurements.begin(), trial.measurements.end(), step,
                                       [](const Measurement& one, int64_t at) { return one.step < at; });
@@ -195,7 +191,7 @@ int64_t step_before(const Trial& trial, int64_t step) {
 
 void check_kept(const Trial& trial, Metric metric) {
   if (!trial.whole || trial.whole->kept[metric]) return;
-  fail(ErrorCode::kFailed, "trial ", trial.id, ": measurements that a question about ", name_of(metric), " needs were not kept");
+  fail(ErrorCode::kFailed, "trial ", trial.id, ": the measurements of ", name_of(metric), " were not kept");
 }
 
 std::vector<Metric> measured_metrics(const StudyData& study) {

@@ -1,4 +1,6 @@
-// Bounds that good trials lie at, whether that is by chance, and where to move them.
+// Bounds of the search space that good trials lie at. An end of a range or list is touched where the best trial lies there; it is evidence
+// of an optimum beyond where results get worse with the distance from it (Kendall's rank correlation, p < 0.05). Where no trial reached the
+// goal, the trial nearest to it counts, and whether all trials elsewhere diverged.
 #include "cohort/study/analysis/widened_space.h"
 
 #include <algorithm>
@@ -18,11 +20,12 @@
 namespace cohort::study {
 namespace {
 
-constexpr double kNearBound = 0.05;      // In units of the search.
-constexpr double kNeighbourhood = 0.1;   // The same.
-constexpr double kCrowd = 0.25;          // The same.
-constexpr int64_t kFewestElsewhere = 2;  // Trials that diverged, for a crowd to say anything.
-constexpr double kWallShare = 0.8;       // Of neighbours that diverged.
+// Distances are in units of the search.
+constexpr double kNearBound = 0.05;
+constexpr double kNeighbourhood = 0.1;
+constexpr double kCrowd = 0.25;
+constexpr int64_t kMinElsewhere = 2;  // Diverged trials elsewhere that a crowd needs as evidence.
+constexpr double kWallShare = 0.8;    // Share of diverged neighbours that makes a wall.
 constexpr double kSignificance = 0.05;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -36,7 +39,7 @@ double end_of(const Metaparameter& parameter, bool at_maximum) {
   return at_maximum ? *most : *least;
 }
 
-/// How far a value is from one end, in units of the search; of a list, the share of its values that lie nearer to the end.
+/// Distance of a value from one end, in units of the search; of a list, the share of its values that lie nearer to the end.
 double distance(const Metaparameter& parameter, bool at_maximum, double value) {
   if (!is_range(parameter)) {
     const auto num_nearer = std::count_if(parameter.values.begin(), parameter.values.end(),
@@ -44,7 +47,7 @@ double distance(const Metaparameter& parameter, bool at_maximum, double value) {
     return static_cast<double>(num_nearer) / static_cast<double>(parameter.values.size());
   }
   if (parameter.type == Metaparameter::Type::kInteger && value == end_of(parameter, at_maximum))
-    return 0;  // Units of integers are the middles of cells.
+    return 0;  // The unit of an integer is the middle of its cell.
   const double unit = unit_of(parameter, value);
   const bool end_is_one = at_maximum != (parameter.scale == Metaparameter::Scale::kReverseLog);
   return end_is_one ? 1 - unit : unit;
@@ -55,12 +58,7 @@ bool is_near(const Metaparameter& parameter, bool at_maximum, double value) {
   return is_range(parameter) ? far < kNearBound : far == 0;
 }
 
-std::optional<double> value_of(const Trial& trial, const std::string& name) {
-  const auto place = trial.parameters.find(name);
-  return place == trial.parameters.end() ? std::nullopt : std::optional(place->second);
-}
-
-/// Metaparameters that have no values above 1 by nature; some may be 1.
+/// Metaparameters whose valid range ends at 1, exclusive here and inclusive below.
 bool stays_below_one(const std::string& name) {
   static const std::set<std::string> names = {"momentum", "beta1", "beta2", "label_smoothing", "average_decay"};
   return names.contains(name);
@@ -71,8 +69,8 @@ bool stays_at_most_one(const std::string& name) {
 }
 bool is_whole(const std::string& name) { return name == "decay_steps" || name == "warmup_steps"; }
 
-/// What trials of one batch size are compared by, less is better: steps to the goal; where no trial reached it, the nearest that each came
-/// to it. Infinite where that is not known.
+/// Ranks the trials of one batch size, less is better: by steps to the goal; where no trial reached it, by the value nearest to it.
+/// Infinite where that is unknown.
 class Merits {
  public:
   Merits(const BatchStudy& batch, const GoalSpec& goal, bool is_reached) : batch_(batch) {
@@ -93,16 +91,16 @@ class Merits {
   /// Whether all trials that are as good as the best lie near the end.
   bool best_are_near(const Metaparameter& parameter, bool at_maximum) const {
     return std::all_of(kept_.begin(), kept_.end(), [&](const Kept& kept) {
-      const std::optional<double> value = value_of(*kept.trial, parameter.name);
+      const std::optional<double> value = find_parameter(kept.trial->parameters, parameter.name);
       return kept.merit > least_ || (value && is_near(parameter, at_maximum, *value));
     });
   }
 
-  /// p of the trend over the trials that count: those far from the end are worse.
+  /// One-sided p of the trend that trials far from the end are worse.
   double chance_of_trend(const Metaparameter& parameter, bool at_maximum) const {
     std::vector<double> distances, merits;
     for (const auto& [trial, merit] : kept_) {
-      const std::optional<double> value = value_of(*trial, parameter.name);
+      const std::optional<double> value = find_parameter(trial->parameters, parameter.name);
       if (!value) continue;
       distances.push_back(distance(parameter, at_maximum, *value));
       merits.push_back(merit);
@@ -110,20 +108,20 @@ class Merits {
     return chance_of_rise(distances, merits);
   }
 
-  /// Whether all trials that count lie in the quarter at the end, those elsewhere diverged, and chance would hardly do that. A learning
-  /// rate that is too high is why trials diverge: its lower end needs no proof.
+  /// Whether all trials that count lie in the quarter at the end, those elsewhere diverged, and chance is unlikely. High learning rates are
+  /// known to diverge, so that their lower end needs no test.
   bool are_crowded(const Metaparameter& parameter, bool at_maximum) const {
     int64_t num_inside = 0, num_elsewhere = 0;
     for (const Trial& trial : batch_.trials) {
-      const std::optional<double> value = value_of(trial, parameter.name);
+      const std::optional<double> value = find_parameter(trial.parameters, parameter.name);
       if (trial.status == TrialStatus::kIncomplete || !value) continue;
       const bool is_inside = distance(parameter, at_maximum, *value) < kCrowd;
       if (!is_inside && trial.status != TrialStatus::kInfeasible) return false;
       ++(is_inside ? num_inside : num_elsewhere);
     }
-    if (kept_.empty() || num_elsewhere < kFewestElsewhere) return false;
+    if (kept_.empty() || num_elsewhere < kMinElsewhere) return false;
     if (parameter.name == "learning_rate") return !at_maximum;
-    double chance = 1;  // That all who count are drawn from inside.
+    double chance = 1;  // Probability that all trials that count are drawn from inside.
     for (size_t i = 0; i < kept_.size(); ++i)
       chance *= static_cast<double>(num_inside) - static_cast<double>(i),
           chance /= static_cast<double>(num_inside + num_elsewhere) - static_cast<double>(i);
@@ -142,7 +140,7 @@ class Merits {
   }
   static double nearest_of(const Trial& trial, Metric metric) {
     double nearest = kInfinity;
-    for (const Measurement& measurement : trial.measurements)  // A value that is NaN is never less.
+    for (const Measurement& measurement : trial.measurements)  // NaN is never less.
       nearest = std::min(nearest, higher_is_better(metric) ? -measurement.values[metric] : measurement.values[metric]);
     return nearest;
   }
@@ -155,7 +153,7 @@ class Merits {
 void count_neighbours(BoundHit& hit, const BatchStudy& batch, const Metaparameter& parameter) {
   const double of_best = distance(parameter, hit.at_maximum, hit.best_value);
   for (const Trial& trial : batch.trials) {
-    const std::optional<double> value = value_of(trial, parameter.name);
+    const std::optional<double> value = find_parameter(trial.parameters, parameter.name);
     if (trial.id == hit.trial_id || trial.status == TrialStatus::kIncomplete || !value) continue;
     if (distance(parameter, hit.at_maximum, *value) > std::max(kNeighbourhood, of_best)) continue;
     ++hit.num_neighbours;
@@ -165,20 +163,20 @@ void count_neighbours(BoundHit& hit, const BatchStudy& batch, const Metaparamete
   hit.is_wall = hit.at_maximum && parameter.name == "learning_rate" && hit.num_neighbours >= 2 && nearly_all;
 }
 
-/// Why this end is looked at; none: it is not.
+/// Why this end is examined; none where it is not.
 std::optional<BoundReason> reason_of(const Merits& merits, const Metaparameter& parameter, bool at_maximum, const StepsToResult& steps) {
   const bool is_lowest_rate = parameter.name == "learning_rate" && !at_maximum;
   if (steps.num_kept == 0 && steps.num_infeasible > 0) return is_lowest_rate ? std::optional(BoundReason::kDiverged) : std::nullopt;
   if (!steps.steps && merits.are_crowded(parameter, at_maximum)) return BoundReason::kFeasible;
   const Trial* best = merits.best();
-  const std::optional<double> value = best ? value_of(*best, parameter.name) : std::nullopt;
+  const std::optional<double> value = best ? find_parameter(best->parameters, parameter.name) : std::nullopt;
   if (!value || !is_near(parameter, at_maximum, *value)) return std::nullopt;
   if (steps.steps) return BoundReason::kBest;
-  // Trials that never learned anything are all as near to the goal, wherever they lie.
+  // Trials that learned nothing are all equally near to the goal, wherever they lie.
   return merits.best_are_near(parameter, at_maximum) ? std::optional(BoundReason::kNearest) : std::nullopt;
 }
 
-/// The same on a scale: `value` moved `num_steps` of the ladder's mean steps outwards.
+/// The end of a list of numbers moved outwards by `num_steps` times the mean distance of its values.
 double moved(const Metaparameter& parameter, bool at_maximum, double num_steps) {
   std::vector<double> values = parameter.values;
   std::sort(values.begin(), values.end());
@@ -187,7 +185,7 @@ double moved(const Metaparameter& parameter, bool at_maximum, double num_steps) 
   if (stays_below_one(parameter.name) && (at_maximum || values.front() >= 0.5)) {  // In log(1 - x).
     if (values.back() >= 1) return end;
     const double value = 1 - (1 - end) * std::exp(mean(std::log1p(-values.back()) - std::log1p(-values.front()), values.size()));
-    return std::abs(value) < 1e-12 ? 0 : value;  // What rounding leaves of 0.
+    return std::abs(value) < 1e-12 ? 0 : value;  // A rounding error of 0.
   }
   const auto positive = std::upper_bound(values.begin(), values.end(), 0.0);
   const auto num_positive = static_cast<size_t>(values.end() - positive);
@@ -197,7 +195,7 @@ double moved(const Metaparameter& parameter, bool at_maximum, double num_steps) 
   return values.front() > 0 && value <= 0 ? values.front() * std::exp2(-num_steps) : value;
 }
 
-/// To three digits, of what is missing to 1 where that is little.
+/// Rounds to three digits, near 1 to three digits of 1 - value.
 double rounded(double value) {
   const double small = value > 0.5 && value < 1 ? 1 - value : std::abs(value);
   if (small == 0) return value;
@@ -213,34 +211,39 @@ bool BoundHit::is_evidence() const {
 }
 
 std::string value_text(double value) {
-  char text[64];
   if (value > 0.5 && value < 1) {
+    char text[64];
     const int digits = std::clamp(3 - static_cast<int>(std::floor(std::log10(1 - value))), 4, 17);
     std::snprintf(text, sizeof text, "%.*f", digits, value);
     std::string out = text;
     return out.erase(out.find_last_not_of('0') + 1);
   }
+  return short_number(value);
+}
+
+std::string short_number(double value) {
+  char text[64];
   std::snprintf(text, sizeof text, value == std::round(value) && std::abs(value) < 1e15 ? "%.0f" : "%.4g", value);
   return text;
 }
 
-bool is_ladder(const Metaparameter& parameter) {
+bool is_number_list(const Metaparameter& parameter) {
   if (parameter.type != Metaparameter::Type::kDiscrete) return false;
   const std::set<double> distinct(parameter.values.begin(), parameter.values.end());
-  double place = 0;
-  const bool are_places = std::all_of(parameter.values.begin(), parameter.values.end(), [&](double value) { return value == place++; });
-  return distinct.size() >= 3 && !are_places;
+  double index = 0;
+  const bool are_indices = std::all_of(parameter.values.begin(), parameter.values.end(), [&](double value) { return value == index++; });
+  return distinct.size() >= 3 && !are_indices;
 }
 
 std::vector<double> values_beyond(const Metaparameter& parameter, bool at_maximum) {
   constexpr int kNumValues = 2;
   std::vector<double> values;
   double last = end_of(parameter, at_maximum);
-  const double least = last >= 0 ? 0 : -kInfinity;  // What starts at 0 or above has no negative values.
+  const double least = last >= 0 ? 0 : -kInfinity;  // A list that starts at 0 or above gets no negative values.
   for (int i = 1; i <= kNumValues; ++i) {
     const double exact = moved(parameter, at_maximum, i);
     double value = is_whole(parameter.name) ? std::round(exact) : rounded(exact);
-    if (at_maximum ? value <= last : value >= last) value = exact;  // Values too close together to be rounded.
+    if (at_maximum ? value <= last : value >= last) value = exact;  // The values are too close together to be rounded.
     value = std::max(value, least);
     if (stays_at_most_one(parameter.name)) value = std::min(value, 1.0);
     const bool is_beyond = at_maximum ? value > last : value < last;
@@ -265,7 +268,7 @@ std::optional<double> widened_end(const Metaparameter& parameter, bool at_maximu
       end = at_maximum ? maximum + (maximum - minimum) / 2 : minimum - (maximum - minimum) / 2;
       break;
   }
-  // What starts at 0 or above has no negative values; what starts above 0 on a linear scale may have no 0.
+  // A range that starts at 0 or above gets no negative values; a linear one that starts above 0 gets no 0.
   if (minimum >= 0) end = std::max(end, parameter.scale == Scale::kLinear ? minimum / 2 : 0.0);
   if (stays_below_one(parameter.name) && end >= 1) end = (1 + maximum) / 2;
   if (stays_at_most_one(parameter.name)) end = std::min(end, 1.0);
@@ -280,13 +283,13 @@ std::optional<double> widened_end(const Metaparameter& parameter, bool at_maximu
 std::vector<BoundHit> bounds_touched(const BatchStudy& batch, const GoalSpec& goal, const StepsToResult& steps) {
   std::vector<BoundHit> hits;
   const Merits merits(batch, goal, steps.steps.has_value());
-  // Choices are searched too, but not all have ends.
+  // Lists count as searched too, also those without ends.
   const auto num_searched = std::count_if(batch.space.begin(), batch.space.end(), [](const Metaparameter& parameter) {
     return is_range(parameter) || parameter.values.size() > 1;
   });
   for (size_t i = 0; i < batch.space.size(); ++i) {
     const Metaparameter& parameter = batch.space[i];
-    if (!is_range(parameter) && !is_ladder(parameter)) continue;
+    if (!is_range(parameter) && !is_number_list(parameter)) continue;
     for (const bool at_maximum : {false, true}) {
       const std::optional<BoundReason> reason = reason_of(merits, parameter, at_maximum, steps);
       if (!reason) continue;
@@ -304,7 +307,7 @@ std::vector<BoundHit> bounds_touched(const BatchStudy& batch, const GoalSpec& go
       }
       if (const Trial* best = merits.best()) {
         hit.trial_id = best->id;
-        hit.best_value = value_of(*best, parameter.name).value_or(end);
+        hit.best_value = find_parameter(best->parameters, parameter.name).value_or(end);
         hit.chance_of_trend = merits.chance_of_trend(parameter, at_maximum);
       }
       count_neighbours(hit, batch, parameter);
@@ -342,20 +345,13 @@ std::string widened_search_text(const StudyData& study, const GoalSpec& goal, co
     for (size_t j = 0; j < space.size(); ++j) {
       const Metaparameter &now = space[j], &before = batch.space[j];
       if (now.minimum == before.minimum && now.maximum == before.maximum && now.values == before.values) continue;
-      if (now.type == Metaparameter::Type::kDiscrete) {
-        std::vector<std::string> values;
-        for (const double value : now.values) values.push_back(number_text(value));
-        text += concat(now.name, " = { values = [", join(values, ", "), "] }\n");
-        continue;
-      }
-      text += concat(now.name, " = { type = \"", name_of(now.type), "\", scale = \"", name_of(now.scale),
-                     "\", min = ", number_text(now.minimum), ", max = ", number_text(now.maximum), " }\n");
+      text += concat(now.name, " = ", to_toml(now), "\n");
     }
   }
   return text;
 }
 
-// Kendall 1938; variance with ties: Kendall 1970, "Rank Correlation Methods", chapter 4.
+// Kendall's rank correlation. Source: Kendall 1938; variance with ties: Kendall 1970, "Rank Correlation Methods", chapter 4.
 namespace {
 
 int sign(double a, double b) { return a < b ? -1 : a > b ? 1 : 0; }
@@ -389,7 +385,7 @@ double chance_of_rise(std::span<const double> x, std::span<const double> y) {
   const double variance = (n * (n - 1) * (2 * n + 5) - of_x.variance - of_y.variance) / 18 + of_x.pairs * of_y.pairs / (2 * n * (n - 1)) +
                           of_x.triples * of_y.triples / (9 * n * (n - 1) * (n - 2));
   if (variance <= 0 || score <= 0) return 1;
-  return 0.5 * std::erfc((score - 1) / std::sqrt(2 * variance));  // Less 1: the score moves in steps of 2.
+  return 0.5 * std::erfc((score - 1) / std::sqrt(2 * variance));  // Continuity correction of 1: the score moves in steps of 2.
 }
 
 }  // namespace cohort::study

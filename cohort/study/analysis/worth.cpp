@@ -1,16 +1,15 @@
 // How many workers are worth having. A cell is the time to the goal of one batch size on one number of workers: steps to result times the
-// median seconds of a data-parallel step. Only measured pairs make a cell: no batch size between the measured ones, no law's value. (A plan
-// made from a fit would be only as good as the fit where it matters most, at the knee.)
+// median seconds of a data-parallel step. Only measured pairs make a cell, never a value of a fitted law: at the knee, where it matters
+// most, fits disagree most.
 //
-// Intervals. Steps and step times are measured apart, so their relative deviations are taken as independent and joined as such: the upper
-// end is S T exp(sqrt(ln(S_high / S)^2 + ln(T_high / T)^2)), the lower end likewise. S's ends are 95 % of the law of the minimum over
-// trials, T's are quartiles of single steps, wider than what is known of their median: an interval that errs to the wide side. An infinite
-// end stays infinite; an end that is not known counts as no deviation.
+// Intervals. Steps and step times are measured apart, so their relative deviations are treated as independent: the upper end is
+// S T exp(sqrt(ln(S_high / S)^2 + ln(T_high / T)^2)), the lower end likewise. S's ends are 95 % of the law of the minimum over
+// trials, T's are quartiles of single steps, wider than the error of their median: the interval is conservative. An infinite end stays
+// infinite; an unknown end counts as no deviation.
 //
-// Worth having. Going up the numbers of workers, each is compared with the last one found worth having: the step counts where the time
-// falls by at least `least_gain` per doubling, 1 - (time / time before)^(1 / log2(workers / workers before)). So steps from 1 to 2 and from
-// 10 to 11 are held to the same measure (perfect scaling saves 0.5 in both), and one odd number that divides the batch badly does not end
-// the walk.
+// Worth having. In increasing order, each number of workers is compared with the last one found worth having; it is worth having where the
+// time falls by at least `least_gain` per doubling, 1 - (time / time before)^(1 / log2(workers / workers before)). So steps from 1 to 2 and
+// from 10 to 11 are measured alike (perfect scaling saves 0.5 in both), and a number that divides the batch badly does not end the search.
 #include "cohort/study/analysis/worth.h"
 
 #include <algorithm>
@@ -48,7 +47,7 @@ Worth worth_of_workers(const std::vector<StepsToResult>& steps, const std::vecto
   for (const StepTime& time : times) {
     if (!(time.seconds > 0) || !std::isfinite(time.seconds) || time.num_workers < 1)
       fail(ErrorCode::kBadInput, "a step of batch ", time.batch_size, " on ", time.num_workers, " workers takes ", time.seconds,
-           " seconds: no measured step time");
+           " seconds: invalid step time");
     for (const StepsToResult& result : steps)
       if (result.batch_size == time.batch_size && result.steps.value_or(0) > 0) worth.cells.push_back(cell_of(result, time));
   }

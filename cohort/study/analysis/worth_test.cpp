@@ -103,7 +103,7 @@ TEST_CASE("worth: no times, goals not reached, batch sizes without times, ties, 
   CHECK(some.num_worth_having == 2);  // The fewest that were measured.
   const Worth tie = worth_of_workers({reached(16, 100), reached(32, 50)}, {{32, 1, 2e-3}, {16, 1, 1e-3}});
   CHECK(tie.rows.at(0).best.batch_size == 16);
-  CHECK_THROWS_WITH_AS(worth_of_workers(hyperbola(), {{8, 1, 0}}), "a step of batch 8 on 1 workers takes 0 seconds: no measured step time",
+  CHECK_THROWS_WITH_AS(worth_of_workers(hyperbola(), {{8, 1, 0}}), "a step of batch 8 on 1 workers takes 0 seconds: invalid step time",
                        Error);
 }
 
@@ -135,14 +135,16 @@ TEST_CASE("step times: written and read back to the same numbers; wrong files sa
   }
   const std::string head = "batch_size,num_workers,step_seconds,step_seconds_low,step_seconds_high\n";
   CHECK(complaint("", true) ==
-        "t.csv: is empty; expected a header with batch_size,num_workers,step_seconds,step_seconds_low,step_seconds_high");
-  CHECK(complaint("batch_size,step_seconds\n", true).starts_with("t.csv:1: no column 'num_workers'; expected"));
-  CHECK(complaint(head + "8,1,0,1,1\n", true) == "t.csv:2: step_seconds is '0'; expected a number above 0");
-  CHECK(complaint(head + "8,1,inf,1,1\n", true) == "t.csv:2: step_seconds is 'inf'; expected a number above 0");
-  CHECK(complaint(head + "\n8,x,1,1,1\n", true) == "t.csv:3: num_workers is 'x'; expected a whole number from 1");
-  CHECK(complaint(head + "8,1,1\n", true) == "t.csv:2: 3 values; the header has 5");
-  CHECK(complaint(head + "8,1,1,1,1\n8,1,1,1,1\n", true) == "t.csv:3: batch size 8 on 1 workers a second time");
-  CHECK(complaint(head + "8,9999999999,1,1,1\n", true) == "t.csv:2: 9999999999 workers are more than anybody has");
+        "t.csv: has no rows; expected a header with batch_size,num_workers,step_seconds,step_seconds_low,step_seconds_high and a line per "
+        "row");
+  CHECK(complaint("batch_size,step_seconds\n8,1\n", true).starts_with("t.csv:2: no column 'num_workers'"));
+  CHECK(complaint(head + "8,1,0,1,1\n", true) == "t.csv:2: step_seconds is '0', expected a positive number");
+  CHECK(complaint(head + "8,1,inf,1,1\n", true) == "t.csv:2: step_seconds is 'inf', expected a positive number");
+  CHECK(complaint(head + "\n8,x,1,1,1\n", true) == "t.csv:3: num_workers is 'x', expected a whole number from 1");
+  CHECK(complaint(head + "8,1,1\n", true) == "t.csv:2: 3 fields, and the header has 5");
+  CHECK(complaint(head + "8,1,1,1,1\n8,1,1,1,1\n", true) ==
+        "t.csv:3: batch_size is '8', expected a value that no other row with 1 workers has");
+  CHECK(complaint(head + "8,9999999999,1,1,1\n", true) == "t.csv:2: num_workers is '9999999999', expected at most 1048576");
 }
 
 TEST_CASE("steps curve: written and read back, with what was not reached; other columns are ignored") {
@@ -177,10 +179,11 @@ TEST_CASE("steps curve: written and read back, with what was not reached; other 
   const std::string head =
       "goal,extra,batch_size,steps,steps_low,steps_high,trial,step_before,num_kept,num_reached,num_infeasible,num_stopped,num_unknown\n";
   CHECK(complaint(head + "val_error<0.1,x,8,10,,,3,9,20,4,0,0,0\r\n", false) == "");
-  CHECK(complaint(head + "val_error<0.1,x,8,-1,,,3,9,20,4,0,0,0\n", false) == "t.csv:2: steps is '-1'; expected a whole number from 0");
-  CHECK(complaint(head + "g,x,8,,,,,,20,0,0,0,0\ng,x,8,,,,,,20,0,0,0,0\n", false) == "t.csv:3: batch size 8 after 8; they must rise");
-  CHECK(complaint(head + "g,x,8,5,lots,,1,4,20,1,0,0,0\n", false) == "t.csv:2: steps_low is 'lots'; expected a number, inf or nothing");
-  CHECK(complaint(head + "g,x,8\n", false) == "t.csv:2: 3 values; the header has 13");
+  CHECK(complaint(head + "val_error<0.1,x,8,-1,,,3,9,20,4,0,0,0\n", false) == "t.csv:2: steps is '-1', expected a whole number from 0");
+  CHECK(complaint(head + "g,x,8,,,,,,20,0,0,0,0\ng,x,8,,,,,,20,0,0,0,0\n", false) ==
+        "t.csv:3: batch_size is '8', expected more than the 8 of the row before");
+  CHECK(complaint(head + "g,x,8,5,lots,,1,4,20,1,0,0,0\n", false) == "t.csv:2: steps_low is 'lots', expected a number, inf or nothing");
+  CHECK(complaint(head + "g,x,8\n", false) == "t.csv:2: 3 fields, and the header has 13");
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// Export of a study, and what is kept of one that is read.
+// Export of a study, reading a study from a store or an archive, and the record keeper of imports.
 //
-// The order in which the files are made lets a reader, or a second export, never see half a batch size: everything is written below one
-// temporary folder beside the data sets, then each batch size is renamed to where it belongs.
+// Everything is written below one temporary folder beside the data sets, then each batch size is renamed to its place, so that a reader or
+// a second export never sees an incomplete batch size.
 #include "cohort/study/archive/archive.h"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ void check_name(const std::string& name, const char* what) {
   });
   if (!is_plain)
     fail(ErrorCode::kBadInput, "export: the ", what, "'s name ", quote_text(name),
-         " can not be a folder's: printable ASCII without blanks, slashes and a leading dot");
+         " is not valid for a folder: printable ASCII without blanks, slashes and a leading dot");
 }
 
 void make_folders(const std::string& folder) {
@@ -62,7 +62,7 @@ Json study_json(const StudyData& study, const BatchStudy& batch) {
 }
 
 Json trial_json(const Trial& trial, const SearchSpace& space) {
-  // Readers of the published archive know three words. A trial that was stopped where it could no longer matter counts like a complete one.
+  // Readers of the published archive know three statuses. A censored trial counts like a complete one.
   const TrialStatus known = trial.status == TrialStatus::kCensored ? TrialStatus::kComplete : trial.status;
   Json json;
   if (trial.seconds != 0 && std::isfinite(trial.seconds)) json["cohort_seconds"] = trial.seconds;
@@ -74,7 +74,7 @@ Json trial_json(const Trial& trial, const SearchSpace& space) {
   return json;
 }
 
-/// The columns of a batch size: what any of its trials has, so that all its files are alike.
+/// The columns of a batch size: the metrics that any of its trials has, so that all its files have the same columns.
 std::vector<Metric> measured_metrics(const BatchStudy& batch) {
   std::vector<Metric> metrics;
   for (int metric = 0; metric < kNumMetrics; ++metric) {
@@ -98,7 +98,7 @@ void write_batch(const StudyData& study, const BatchStudy& batch, const std::str
   }
 }
 
-/// Removes the temporary folder also where something throws.
+/// A temporary folder that is removed on destruction.
 struct Workspace {
   explicit Workspace(const std::string& root) : path(root + "/.export." + random_name()) { make_folders(path); }
   ~Workspace() {
@@ -134,10 +134,10 @@ std::string export_archive(const StudyData& study, const std::string& folder) {
   return workload;
 }
 
-// A study from whatever holds it: a store, or the folder of an archive.
+// Reading a study from a store or from the folder of an archive.
 namespace {
 
-/// Null where the folder holds a store.
+/// None where the folder holds a store.
 std::optional<ArchivedWorkload> archived_workload(const std::string& folder) {
   if (::access((folder + "/study.db").c_str(), F_OK) == 0) return std::nullopt;
   if (::access(folder.c_str(), F_OK) != 0) fail(ErrorCode::kBadInput, folder, ": there is no such folder");
@@ -175,8 +175,7 @@ void RecordKeeper::add(const Measurement& measurement) {
     if (std::isnan(value)) continue;
     whole_.measured.set(metric);
     if (!metrics_[metric]) continue;
-    const bool is_higher = higher_is_better(static_cast<Metric>(metric));
-    if (has_best_[metric] && !(is_higher ? value > best_[metric] : value < best_[metric])) continue;
+    if (has_best_[metric] && !is_better(value, best_[metric], static_cast<Metric>(metric))) continue;
     has_best_.set(metric);
     best_[metric] = value;
     is_record = true;
@@ -190,7 +189,7 @@ void RecordKeeper::add(const Measurement& measurement) {
 
 void RecordKeeper::put_into(Trial& trial) {
   if (!last_is_kept_) keep(last_, last_place_);
-  trial.measurements = std::vector<Measurement>(kept_.begin(), kept_.end());  // Without spare room.
+  trial.measurements = std::vector<Measurement>(kept_.begin(), kept_.end());  // Without spare capacity.
   whole_.places.shrink_to_fit();
   trial.whole = std::move(whole_);
 }

@@ -12,27 +12,26 @@
 
 namespace cohort::study {
 
-// Which measurements of an archive's trials are kept in memory.
+// Selection of the measurements that are kept in memory.
 
-/// All of them, or only those that can answer a question about these metrics; of none: no measurement at all, but what they were
-/// (WholeCourse).
+/// All measurements, or only those needed for these metrics; with an empty set none, only the summary (WholeCourse).
 struct Keep {
   bool all = true;
   MetricSet metrics;
 };
 
-/// Takes the measurements of one trial as they are read, and keeps the records: those at which a metric was better than at any before.
-/// Cost: 96 bytes a kept measurement. The first and the last are kept too.
+/// Receives the measurements of one trial as they are read, and keeps the first, the last, and the records: those at which a metric was
+/// better than at any before. Memory: 96 bytes per kept measurement.
 ///
-/// Why that is exact. Which step reaches a goal first, and the best value within a budget, are a record each, whatever the goal and the
-/// budget; what another metric has there stands in the same measurement, and how many evaluations there were until then and which was the
-/// one before stand beside it. Whether the untrained model is at the goal is asked of the first, how long a trial was watched of the last.
-/// Nothing asks for a value that is no record.
+/// Analyses of these are exact: the first step at a goal and the best value within a budget are records, whatever the goal and the budget;
+/// values of other metrics are in the same measurement, and the number of evaluations and the step before are stored with it. The first
+/// measurement is that of the untrained model, and the last tells how long the trial was measured.
 class RecordKeeper {
  public:
   explicit RecordKeeper(MetricSet metrics) : metrics_(metrics) { whole_.kept = metrics; }
-  /// Steps rise.
+  /// Steps must increase.
   void add(const Measurement& measurement);
+  /// Moves the kept measurements and their summary into the trial.
   void put_into(Trial& trial);
 
  private:
@@ -48,47 +47,47 @@ class RecordKeeper {
   bool last_is_kept_ = true;
 };
 
-// The files.
+// Files.
 
-/// Writes the study below `folder`: all of it or nothing. Error(kBadInput) where a batch size of it is there already, or a name can not be
-/// a folder's. Returns the folder of the workload.
+/// Writes the study below `folder`, completely or not at all. Error(kBadInput) where one of its batch sizes exists already, or a name is
+/// not valid for a folder. Returns the folder of the workload.
 std::string export_archive(const StudyData& study, const std::string& folder);
 
-/// Whether there is a study.json at or up to five folders below `folder`.
+/// Whether there is a study.json in `folder` or up to five folders below it.
 bool is_archive(const std::string& folder);
 
 struct ArchivedWorkload {
-  std::string folder;                      ///< That of the optimizer.
+  std::string folder;                      ///< The optimizer's folder.
   std::vector<std::string> batch_folders;  ///< Sorted by batch size where names are numbers.
 };
-/// `folder` is the root, a group of data sets, a data set, a model, an optimizer, or one batch size: every workload found below.
+/// All workloads in or below `folder`, which may be the root, a group of data sets, a data set, a model, an optimizer or one batch size.
 /// Error(kBadInput) where there is none.
 std::vector<ArchivedWorkload> find_workloads(const std::string& folder);
-/// Error(kBadInput) with file and line for what is not what it should be. In memory: what `keep` says, 80 bytes a measurement.
+/// Error(kBadInput) with file and line for malformed files. Memory: 80 bytes per measurement that `keep` selects.
 StudyData import_workload(const ArchivedWorkload& workload, const Keep& keep = {});
 /// One batch size: a study with one batch.
 StudyData import_batch(const std::string& batch_folder, const Keep& keep = {});
 
-/// What answers every question of reports and fits: records of the metrics of `goals` and of the goals that the workloads have or may have;
-/// where a goal may have to be chosen, of all validation metrics.
+/// What reports and fits need: the metrics of `goals` and of the goals that the workloads have or may have; with `may_choose` (a goal may
+/// have to be chosen) also all validation metrics.
 Keep keep_for_goals(const std::vector<ArchivedWorkload>& workloads, const std::vector<GoalSpec>& goals, bool may_choose = true);
 
-/// All workloads for a report that asks for `goals`, for their own, and for those of workloads of the same data set or parts of it, since
-/// these are laid over each other. `may_choose`: studies beside them have no goal. Where one here has none, its data set's workloads are
-/// read once more, with what the choice needs.
+/// All workloads for a report at `goals`, at their own, and at those of workloads of the same data set or subsets of it, which are
+/// overlaid. `may_choose`: other studies of the report have no goal. Where a workload has none, those of its data set are read again with
+/// all validation metrics.
 std::vector<StudyData> import_for_goals(const std::vector<ArchivedWorkload>& workloads, const std::vector<GoalSpec>& goals,
                                         bool may_choose);
 
-// What Shallue et al. (2019) say of their own workloads and their archive does not: which trials count, how many samples train, what is to
-// be reached. Text, figures 1 to 6, and the authors' notebook.
+// Facts about the workloads of Shallue et al. (2019) that their archive lacks: which trials count, the number of training samples, and the
+// goals. Source: text, figures 1 to 6, and the authors' notebook.
 
-/// 50 or 100, by the three names of the workload.
+/// 50 or 100, depending on the workload.
 int64_t published_num_trials(const StudyData& study);
 
 /// 0 where unknown.
 int64_t published_num_train_samples(const std::string& dataset);
 
-/// The goal of figure 1, then those that the workload has beside others (models, subsets); empty for other workloads than theirs.
+/// The goal of figure 1, then those of comparisons (models, subsets); empty for other workloads.
 std::vector<GoalSpec> published_goals(const std::string& dataset, const std::string& model);
 
 }  // namespace cohort::study

@@ -1,4 +1,5 @@
-// Reads the archive: folders of workloads, their batch sizes and trials, and what was published of them elsewhere.
+// Import of an archive: finds the folders of workloads, reads their batch sizes and trials, and adds published facts that the archive
+// lacks.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/text/json.h"
+#include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/analysis/steps_to_result.h"
@@ -23,28 +24,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostJsonBytes = size_t{4} << 20, kMostCsvBytes = size_t{1} << 28;
-constexpr int kMostDepth = 5;               // GROUP/DATASET/MODEL/OPTIMIZER/BATCH.
-constexpr size_t kMostFolders = 1'000'000;  // Looked into while searching, or trials of one batch size.
-constexpr int64_t kMostWhole = int64_t{1} << 53;
+constexpr size_t kMaxJsonBytes = size_t{4} << 20, kMaxCsvBytes = size_t{1} << 28;
+constexpr int kMaxDepth = 5;               // GROUP/DATASET/MODEL/OPTIMIZER/BATCH.
+constexpr size_t kMaxFolders = 1'000'000;  // Visited while searching, or trials of one batch size.
+constexpr size_t kMaxTexts = 10'000;       // Goals or warnings of one batch size.
+constexpr int64_t kMaxWhole = int64_t{1} << 53;
 
-int64_t whole_of(const Json& json, const std::string& path, const char* key, int64_t minimum) {
-  const auto found = json.find(key);
-  if (found == json.end()) fail(ErrorCode::kBadInput, path, ": \"", key, "\" is missing");
-  if (!found->is_number_integer() || (found->is_number_unsigned() && found->get<uint64_t>() > static_cast<uint64_t>(kMostWhole)) ||
-      found->get<int64_t>() < minimum || found->get<int64_t>() > kMostWhole)
-    fail(ErrorCode::kBadInput, path, ": \"", key, "\" is not a whole number from ", minimum, " up");
-  return found->get<int64_t>();
+int64_t read_batch_size(const JsonFields& fields) {
+  const int64_t batch_size = fields.natural("batch_size", kMaxWhole);
+  if (batch_size < 1) fields.refuse("expected a batch size from 1 up in \"batch_size\", found ", batch_size);
+  return batch_size;
 }
 
-std::string text_of(const Json& json, const std::string& path, const char* key) {
-  const auto found = json.find(key);
-  if (found == json.end()) fail(ErrorCode::kBadInput, path, ": \"", key, "\" is missing");
-  if (!found->is_string()) fail(ErrorCode::kBadInput, path, ": \"", key, "\" is not a text");
-  return found->get<std::string>();
-}
-
-/// Runs a parser of one text; its error then names the file.
+/// Runs a parser of one text and prefixes its errors with the file.
 template <typename Parse>
 auto in_file(const std::string& path, const Parse& parse) {
   try {
@@ -54,13 +46,9 @@ auto in_file(const std::string& path, const Parse& parse) {
   }
 }
 
-Json object_of(const std::string& path) {
-  Json json = parse_strict_ordered_json(read_small_file(path, kMostJsonBytes), {.path = path});
-  if (!json.is_object()) fail(ErrorCode::kBadInput, path, ": is not a JSON object");
-  return json;
-}
+Json read_json(const std::string& path) { return parse_strict_ordered_json(read_small_file(path, kMaxJsonBytes), {.path = path}); }
 
-/// Names of the folders in a folder, hidden ones left out.
+/// Names of the folders in a folder, without hidden ones.
 std::vector<std::string> folders_in(const std::string& folder) {
   std::error_code error;
   std::vector<std::string> names;
@@ -69,11 +57,11 @@ std::vector<std::string> folders_in(const std::string& folder) {
     std::error_code gone;
     std::string name = entries->path().filename().string();
     if (name.starts_with('.') || !entries->is_directory(gone)) continue;
-    if (names.size() == kMostFolders) fail(ErrorCode::kBadInput, folder, ": more than ", kMostFolders, " folders");
+    if (names.size() == kMaxFolders) fail(ErrorCode::kBadInput, folder, ": more than ", kMaxFolders, " folders");
     names.push_back(std::move(name));
   }
   if (error) fail(ErrorCode::kBadInput, "cannot read the folder ", folder, ": ", error.message());
-  // Numbers by value, all else by letters.
+  // Numbers are sorted by value, other names alphabetically.
   std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
     const auto left = parse_integer(a), right = parse_integer(b);
     if (left && right && *left != *right) return *left < *right;
@@ -87,41 +75,31 @@ bool is_batch_folder(const std::string& folder) {
   return ::stat((folder + "/study.json").c_str(), &status) == 0;
 }
 
-/// Calls `visit` with every batch folder until it returns false. Returns whether it never did.
+/// Calls `visit` for every batch folder until it returns false; returns whether it never did.
 bool search(const std::string& folder, int depth, size_t& num_seen, const std::function<bool(const std::string&)>& visit) {
   if (is_batch_folder(folder)) return visit(folder);
-  if (depth == kMostDepth) return true;
+  if (depth == kMaxDepth) return true;
   for (const std::string& name : folders_in(folder)) {
-    if (++num_seen > kMostFolders) fail(ErrorCode::kBadInput, folder, ": more than ", kMostFolders, " folders and no end");
+    if (++num_seen > kMaxFolders) fail(ErrorCode::kBadInput, folder, ": more than ", kMaxFolders, " folders and no end");
     if (!search(folder + "/" + name, depth + 1, num_seen, visit)) return false;
   }
   return true;
 }
 
-/// The key "cohort", which says what the layout has no place for.
+/// Reads the key "cohort", which holds what the published layout has no key for.
 void read_own_keys(const Json& json, const std::string& path, StudyData& study, BatchStudy& batch) {
-  if (!json.is_object()) fail(ErrorCode::kBadInput, path, ": \"cohort\" is not an object");
-  batch.num_trials = whole_of(json, path, "num_trials", 0);
-  study.num_train_samples = whole_of(json, path, "num_train_samples", 0);
-  const auto seed = json.find("seed"), goals = json.find("goals");
-  if (seed == json.end() || !seed->is_number_unsigned()) fail(ErrorCode::kBadInput, path, ": \"seed\" is not a whole number from 0 up");
-  study.seed = seed->get<uint64_t>();
-  if (goals == json.end() || !goals->is_array()) fail(ErrorCode::kBadInput, path, ": \"goals\" is not a list");
-  for (const Json& goal : *goals) {
-    if (!goal.is_string()) fail(ErrorCode::kBadInput, path, ": a goal is not a text");
-    study.goals.push_back(in_file(path, [&] { return parse_goal_spec(goal.get<std::string>()); }));
-  }
-  const auto warnings = json.find("warnings");
-  if (warnings == json.end()) return;
-  if (!warnings->is_array()) fail(ErrorCode::kBadInput, path, ": \"warnings\" is not a list");
-  for (const Json& warning : *warnings) {
-    if (!warning.is_string()) fail(ErrorCode::kBadInput, path, ": a warning is not a text");
-    study.warnings.push_back(warning.get<std::string>());
-  }
+  const JsonFields fields(json, path);
+  batch.num_trials = fields.natural("num_trials", kMaxWhole);
+  study.num_train_samples = fields.natural("num_train_samples", kMaxWhole);
+  if (!fields.member("seed").is_number_unsigned()) fields.refuse("\"seed\" is not a whole number from 0 up");
+  study.seed = fields.member("seed").get<uint64_t>();
+  for (const std::string& goal : fields.texts("goals", kMaxTexts))
+    study.goals.push_back(in_file(path, [&] { return parse_goal_spec(goal); }));
+  if (fields.has("warnings")) study.warnings = fields.texts("warnings", kMaxTexts);
 }
 
 void read_measurements(const std::string& path, const Keep& keep, Trial& trial) {
-  const std::string text = read_small_file(path, kMostCsvBytes);
+  const std::string text = read_small_file(path, kMaxCsvBytes);
   if (keep.all) {
     trial.measurements = parse_csv(text, path);
     return;
@@ -135,39 +113,26 @@ void read_measurements(const std::string& path, const Keep& keep, Trial& trial) 
   records.put_into(trial);
 }
 
-/// Of a trial that does not count only that it diverged is ever asked for, and how it got there; of one that was left, nothing.
-bool is_asked(const Trial& trial, int64_t num_counted, const BatchStudy& batch) {
-  switch (trial.status) {
-    case TrialStatus::kInfeasible:
-      return true;
-    case TrialStatus::kIncomplete:
-      return false;
-    default:
-      return num_counted < batch.num_trials;
-  }
+/// Whether any analysis reads the trial's measurements: those of diverged trials and of trials that count.
+bool is_needed(const Trial& trial, int64_t num_counted, const BatchStudy& batch) {
+  return trial.status == TrialStatus::kInfeasible || (trial.status != TrialStatus::kIncomplete && num_counted < batch.num_trials);
 }
 
-/// All but its measurements.
+/// Reads a trial without its measurements.
 Trial import_trial(const std::string& folder, int64_t id, const ParameterConfigs& configs) {
   const std::string path = folder + "/metadata.json";
-  const Json json = object_of(path);
+  const Json json = read_json(path);
+  const JsonFields fields(json, path);
   Trial trial;
-  trial.id = whole_of(json, path, "trial_id", 0);
-  if (trial.id != id) fail(ErrorCode::kBadInput, path, ": \"trial_id\" is ", trial.id, ", but the folder's name says ", id);
-  const auto status = json.find("cohort_status");
-  const std::string status_name = text_of(json, path, status == json.end() ? "status" : "cohort_status");
-  trial.status = in_file(path, [&] { return parse_trial_status(status_name); });
-  // Such a trial is ignored, and no one may know how far it came.
-  const auto steps = json.find("steps");
-  const bool has_steps = trial.status != TrialStatus::kIncomplete || (steps != json.end() && !steps->is_null());
-  trial.steps = has_steps ? whole_of(json, path, "steps", 0) : 0;
-  if (const auto seconds = json.find("cohort_seconds"); seconds != json.end()) {
-    if (!seconds->is_number()) fail(ErrorCode::kBadInput, path, ": \"cohort_seconds\" is not a number");
-    trial.seconds = seconds->get<double>();
-  }
-  const auto parameters = json.find("parameters");
-  if (parameters == json.end()) fail(ErrorCode::kBadInput, path, ": \"parameters\" is missing");
-  trial.parameters = parse_parameters(*parameters, configs, path);
+  trial.id = fields.natural("trial_id", kMaxWhole);
+  if (trial.id != id) fields.refuse("\"trial_id\" is ", trial.id, ", but the folder's name says ", id);
+  const std::string& status = fields.text(fields.has("cohort_status") ? "cohort_status" : "status");
+  trial.status = in_file(path, [&] { return parse_trial_status(status); });
+  // An abandoned trial is ignored, and its steps may be unknown.
+  const bool has_steps = trial.status != TrialStatus::kIncomplete || (fields.has("steps") && !fields.member("steps").is_null());
+  trial.steps = has_steps ? fields.natural("steps", kMaxWhole) : 0;
+  if (fields.has("cohort_seconds")) trial.seconds = fields.number("cohort_seconds");
+  trial.parameters = parse_parameters(fields.member("parameters"), configs, path);
   return trial;
 }
 
@@ -175,7 +140,7 @@ bool same_workload(const StudyData& a, const StudyData& b) {
   return a.dataset == b.dataset && a.model == b.model && a.optimizer == b.optimizer;
 }
 
-/// By a trial that counts.
+/// Whether a trial that counts reached the goal.
 bool is_reached(const StudyData& study, const GoalSpec& goal) {
   const std::vector<StepsToResult> results = steps_to_result(study, goal);
   return std::any_of(results.begin(), results.end(), [](const StepsToResult& result) { return result.steps.has_value(); });
@@ -183,25 +148,19 @@ bool is_reached(const StudyData& study, const GoalSpec& goal) {
 
 StudyData read_batch(const std::string& batch_folder, const Keep& keep, bool& has_own_keys) {
   const std::string path = batch_folder + "/study.json";
-  const Json json = object_of(path);
-  StudyData study{.dataset = text_of(json, path, "dataset"),
-                  .model = text_of(json, path, "model"),
-                  .optimizer = our_optimizer(text_of(json, path, "optimizer"))};
+  const Json json = read_json(path);
+  const JsonFields fields(json, path);
+  StudyData study{.dataset = fields.text("dataset"), .model = fields.text("model"), .optimizer = our_optimizer(fields.text("optimizer"))};
   BatchStudy& batch = study.batches.emplace_back();
-  batch.batch_size = whole_of(json, path, "batch_size", 1);
-  batch.train_steps = whole_of(json, path, "train_steps", 0);
-  const auto stopping = json.find("early_stopping");
-  if (stopping == json.end() || !stopping->is_boolean()) fail(ErrorCode::kBadInput, path, ": \"early_stopping\" is not true or false");
-  batch.early_stopping = stopping->get<bool>();
-  const auto configs_json = json.find("parameter_configs");
-  if (configs_json == json.end()) fail(ErrorCode::kBadInput, path, ": \"parameter_configs\" is missing");
-  const ParameterConfigs configs = parse_parameter_configs(*configs_json, path);
+  batch.batch_size = read_batch_size(fields);
+  batch.train_steps = fields.natural("train_steps", kMaxWhole);
+  batch.early_stopping = fields.flag("early_stopping");
+  const ParameterConfigs configs = parse_parameter_configs(fields.member("parameter_configs"), path);
   batch.space = configs.space;
   batch.num_trials = published_num_trials(study);
   study.num_train_samples = published_num_train_samples(study.dataset);
-  const auto own = json.find("cohort");
-  has_own_keys = own != json.end();
-  if (has_own_keys) read_own_keys(*own, path, study, batch);
+  has_own_keys = fields.has("cohort");
+  if (has_own_keys) read_own_keys(fields.member("cohort"), path, study, batch);
   else study.goals = published_goals(study.dataset, study.model);
   std::set<int64_t> ids;
   int64_t num_counted = 0;
@@ -211,32 +170,33 @@ StudyData read_batch(const std::string& batch_folder, const Keep& keep, bool& ha
     if (!ids.insert(*id).second) fail(ErrorCode::kBadInput, batch_folder, '/', name, ": trial ", *id, " is there twice");
     const std::string folder = batch_folder + "/" + name;
     Trial& trial = batch.trials.emplace_back(import_trial(folder, *id, configs));
-    const bool is_kept = keep.all || is_asked(trial, num_counted, batch);  // Ids rise.
+    const bool is_kept = keep.all || is_needed(trial, num_counted, batch);  // Ids increase.
     read_measurements(folder + "/measurements.csv", is_kept ? keep : Keep{.all = false}, trial);
     num_counted += trial.status == TrialStatus::kComplete || trial.status == TrialStatus::kCensored;
   }
   return study;
 }
 
-/// Those of the key "cohort", else the published ones, whether they are reached or not.
+/// The goals of the key "cohort", else the published ones, whether reached or not.
 std::vector<GoalSpec> possible_goals(const std::string& path) {
-  const Json json = object_of(path);
+  const Json json = read_json(path);
+  const JsonFields fields(json, path);
+  if (!fields.has("cohort")) return published_goals(fields.text("dataset"), fields.text("model"));
   StudyData study;
   BatchStudy batch;
-  const auto own = json.find("cohort");
-  if (own == json.end()) return published_goals(text_of(json, path, "dataset"), text_of(json, path, "model"));
-  read_own_keys(*own, path, study, batch);
+  read_own_keys(fields.member("cohort"), path, study, batch);
   return study.goals;
 }
 
-/// Where a data set's name has an underscore, what stands before it: a part of a data set has the same (mnist, mnist_6875).
+/// The data set's name up to its first underscore, which subsets share (mnist, mnist_6875); "" where it cannot be read.
 std::string family_of(const ArchivedWorkload& workload) {
   const std::string path = workload.batch_folders.front() + "/study.json";
   try {
-    const std::string dataset = text_of(object_of(path), path, "dataset");
+    const Json json = read_json(path);
+    const std::string dataset = JsonFields(json, path).text("dataset");
     return dataset.substr(0, dataset.find('_'));
   } catch (const Error&) {
-    return "";  // Said in its turn, when all of it is read.
+    return "";  // The import of the workload reports the error.
   }
 }
 
@@ -257,7 +217,7 @@ Keep keep_for_goals(const std::vector<ArchivedWorkload>& workloads, const std::v
       try {
         for (const GoalSpec& goal : possible_goals(folder + "/study.json")) keep.metrics.set(goal.metric);
       } catch (const Error&) {
-        continue;  // Said in its turn, when all of it is read.
+        continue;  // The import of the workload reports the error.
       }
     }
   }
@@ -276,7 +236,7 @@ std::vector<ArchivedWorkload> find_workloads(const std::string& folder) {
     return true;
   });
   if (workloads.empty())
-    fail(ErrorCode::kBadInput, folder, " is no archive of studies: no study.json in it or in up to ", kMostDepth, " folders below it");
+    fail(ErrorCode::kBadInput, folder, " is not an archive of studies: no study.json in it or in up to ", kMaxDepth, " folders below it");
   return workloads;
 }
 
@@ -304,7 +264,7 @@ StudyData import_workload(const ArchivedWorkload& workload, const Keep& keep) {
   for (size_t i = 1; i < study.batches.size(); ++i)
     if (study.batches[i - 1].batch_size == study.batches[i].batch_size)
       fail(ErrorCode::kBadInput, workload.folder, ": batch size ", study.batches[i].batch_size, " is there twice");
-  // A published goal that nothing here gets to is that of other studies with the same names.
+  // A published goal that no trial here reaches belongs to another study with the same names.
   if (!has_own_keys) std::erase_if(study.goals, [&](const GoalSpec& goal) { return !is_reached(study, goal); });
   return study;
 }
@@ -317,7 +277,7 @@ std::vector<StudyData> import_for_goals(const std::vector<ArchivedWorkload>& wor
   std::map<std::string, Keep> keeps;
   for (const auto& [name, members] : families) keeps[name] = keep_for_goals(members, goals, may_choose);
   std::vector<StudyData> studies;
-  std::set<std::string> chosen;  // Families in which a goal has to be chosen.
+  std::set<std::string> chosen;  // Families where a goal has to be chosen.
   for (size_t i = 0; i < workloads.size(); ++i) {
     studies.push_back(import_workload(workloads[i], keeps[names[i]]));
     const StudyData& study = studies.back();
@@ -333,7 +293,7 @@ bool is_archive(const std::string& folder) {
   try {
     return !search(folder, 0, num_seen, [](const std::string&) { return false; });
   } catch (const Error&) {
-    return false;  // No folder, or one that can not be read.
+    return false;  // The folder is missing or unreadable.
   }
 }
 
@@ -362,30 +322,28 @@ int64_t published_num_train_samples(const std::string& dataset) {
 }
 
 std::vector<GoalSpec> published_goals(const std::string& dataset, const std::string& model) {
-  const auto errors = [](std::initializer_list<double> values) {
-    std::vector<GoalSpec> goals;
-    for (const double value : values) goals.push_back({kValError, value});
-    return goals;
+  const auto goals = [](Metric metric, std::initializer_list<double> values) {
+    std::vector<GoalSpec> list;
+    for (const double value : values) list.push_back({metric, value});
+    return list;
   };
-  const auto losses = [](std::initializer_list<double> values) {
-    std::vector<GoalSpec> goals;
-    for (const double value : values) goals.push_back({kValLoss, value});
-    return goals;
-  };
-  if (dataset == "mnist" && model.starts_with("fc_")) return errors({0.03});
-  if (dataset == "mnist" && model.starts_with("simple_cnn")) return errors({0.01, 0.03});  // 0.03: beside fully connected models.
-  if (dataset == "mnist_solution_quality") return errors({0.01});
-  if (dataset == "mnist_6875" || dataset == "mnist_13750" || dataset == "mnist_27500" || dataset == "mnist_55000") return errors({0.02});
-  if (dataset == "fashion_mnist" || dataset == "fashion_mnist_solution_quality") return errors({0.1});
-  if (dataset == "cifar_10") return errors({0.3});
-  if (dataset == "imagenet" && model == "resnet_50") return errors({0.25, 0.3, 0.35});  // 0.3: beside its halves; 0.35: beside VGG-11.
-  if (dataset == "imagenet" && model == "vgg_11") return errors({0.35});
-  if (dataset == "imagenet_half_images" || dataset == "imagenet_half_classes") return errors({0.3});
+  if (dataset == "mnist" && model.starts_with("fc_")) return goals(kValError, {0.03});
+  if (dataset == "mnist" && model.starts_with("simple_cnn"))
+    return goals(kValError, {0.01, 0.03});  // 0.03: to compare with fully connected models.
+  if (dataset == "mnist_solution_quality") return goals(kValError, {0.01});
+  if (dataset == "mnist_6875" || dataset == "mnist_13750" || dataset == "mnist_27500" || dataset == "mnist_55000")
+    return goals(kValError, {0.02});
+  if (dataset == "fashion_mnist" || dataset == "fashion_mnist_solution_quality") return goals(kValError, {0.1});
+  if (dataset == "cifar_10") return goals(kValError, {0.3});
+  if (dataset == "imagenet" && model == "resnet_50")
+    return goals(kValError, {0.25, 0.3, 0.35});  // 0.3: to compare with its halves; 0.35: with VGG-11.
+  if (dataset == "imagenet" && model == "vgg_11") return goals(kValError, {0.35});
+  if (dataset == "imagenet_half_images" || dataset == "imagenet_half_classes") return goals(kValError, {0.3});
   if (dataset == "open_images_v4") return {{kValPrecision, 0.31}};
-  if (dataset == "lm1b" && (model == "transformer_wide" || model == "transformer_narrow_and_shallow")) return losses({4.2});
-  if (dataset == "lm1b" && model == "lstm") return losses({3.9});
-  if (dataset == "lm1b") return losses({3.9, 4.2});  // 4.2: beside other sizes.
-  if (dataset == "common_crawl") return losses({3.9});
+  if (dataset == "lm1b" && (model == "transformer_wide" || model == "transformer_narrow_and_shallow")) return goals(kValLoss, {4.2});
+  if (dataset == "lm1b" && model == "lstm") return goals(kValLoss, {3.9});
+  if (dataset == "lm1b") return goals(kValLoss, {3.9, 4.2});  // 4.2: to compare with other sizes.
+  if (dataset == "common_crawl") return goals(kValLoss, {3.9});
   return {};
 }
 

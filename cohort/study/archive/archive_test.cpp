@@ -287,7 +287,7 @@ TEST_CASE("archive: what other writers of JSON and CSV make of nothing and of in
   for (const char* status : {"COMPLETE", "INFEASIBLE"}) {
     std::string ended = trial_json(2, status);
     put(batch + "/2/metadata.json", ended.replace(ended.find("600000"), 6, "null"));
-    CHECK(error_of([&] { (void)import_batch(batch); }).find("\"steps\" is not a whole number") != std::string::npos);
+    CHECK(error_of([&] { (void)import_batch(batch); }).find("in \"steps\", found null") != std::string::npos);
   }
 }
 
@@ -314,17 +314,18 @@ TEST_CASE("archive: what is wrong is one line with its file") {
   CHECK(error_with(csv, "step,step\n1,1\n") == ":1: column \"step\" comes twice");
   CHECK(error_with(csv, "step,val/average_precision\n1,1e999\n") == ":2: \"1e999\" is not a number");
   CHECK(error_with(meta, "{").find("not valid JSON") != std::string::npos);
-  CHECK(error_with(meta, "[]") == ": is not a JSON object");
+  CHECK(error_with(meta, "[]") == ": expected an object, found a list");
   CHECK(error_with(meta, trial_json(3, "COMPLETE")) == ": \"trial_id\" is 3, but the folder's name says 1");
   CHECK(error_of([&] {
           put(batch + "/7/metadata.json", trial_json(7, "DONE"));
           (void)import_archive(root);
-        }).find("256/7/metadata.json: 'DONE' is no status of a trial") != std::string::npos);
+        }).find("256/7/metadata.json: 'DONE' is not a trial status") != std::string::npos);
   put(batch + "/7/metadata.json", trial_json(7, "COMPLETE"));
   CHECK(error_of([&] { (void)import_archive(root); }).find("cannot open " + batch + "/7/measurements.csv") == 0);
   std::filesystem::remove_all(batch + "/7");
-  CHECK(error_with("study.json", study_json("0")) == ": \"batch_size\" is not a whole number from 1 up");
-  CHECK(error_with("study.json", study_json("1e30")) == ": \"batch_size\" is not a whole number from 1 up");
+  CHECK(error_with("study.json", study_json("0")) == ": expected a batch size from 1 up in \"batch_size\", found 0");
+  CHECK(error_with("study.json", study_json("1e30")) ==
+        ": expected a whole number from 0 to 9007199254740992 in \"batch_size\", found 1e+30");
   CHECK(error_with("study.json", "{\"batch_size\": 2}") == ": \"dataset\" is missing");
   std::string text = study_json("256");
   CHECK(error_with("study.json", text.replace(text.find("\"LOG_SCALE"), 1, "\"X")) ==
@@ -339,7 +340,7 @@ TEST_CASE("archive: what is wrong is one line with its file") {
   CHECK(error_of([&] { (void)import_archive(folder / "none"); }).find("cannot read the folder") == 0);
   CHECK_FALSE(is_archive(folder / "none"));
   CHECK_FALSE(is_archive(batch + "/1"));
-  CHECK(error_of([&] { (void)import_archive(batch + "/1"); }).find("is no archive of studies") != std::string::npos);
+  CHECK(error_of([&] { (void)import_archive(batch + "/1"); }).find("is not an archive of studies") != std::string::npos);
 }
 
 TEST_CASE("archive: an export is whole or not at all, and overwrites nothing") {
@@ -354,7 +355,7 @@ TEST_CASE("archive: an export is whole or not at all, and overwrites nothing") {
   export_archive(study, folder.path());  // Beside it is fine.
   CHECK(import_archive(folder.path()).at(0).batches.size() == 2);
   study.model = "../up";
-  CHECK(error_of([&] { export_archive(study, folder.path()); }).find("the model's name \"../up\" can not be a folder's") !=
+  CHECK(error_of([&] { export_archive(study, folder.path()); }).find("the model's name \"../up\" is not valid for a folder") !=
         std::string::npos);
   study.model = "other";
   export_archive(study, folder.path());

@@ -1,3 +1,4 @@
+// Usual lines are parsed directly, in a fraction of the time of the general CSV reader (base/files/csv.h), which reads all others.
 #include "cohort/study/archive/measurements_csv.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ constexpr std::array<const char*, kNumMetrics> kColumns = {
     "val/cross_entropy_error",   "val/classification_error",   "val/average_precision",
     "test/cross_entropy_error",  "test/classification_error",  "test/average_precision"};
 constexpr int kStepColumn = -1, kUnknownColumn = -2;
-constexpr size_t kMostColumns = 1000;
+constexpr size_t kMaxColumns = 1000;
 constexpr double kLargestStep = 9007199254740992.0;  // 2^53.
 
 template <typename Number>
@@ -43,11 +44,11 @@ std::optional<double> parse_field(std::string_view field) {
   return is_negative ? -kInfinity : kInfinity;
 }
 
-/// What each column holds: a Metric, kStepColumn or kUnknownColumn.
+/// The content of each column: a Metric, kStepColumn or kUnknownColumn.
 std::vector<int> parse_header(const std::vector<std::string>& names, const std::string& path) {
   std::vector<int> columns;
   for (const std::string& name : names) {
-    if (columns.size() == kMostColumns) fail(ErrorCode::kBadInput, path, ":1: more than ", kMostColumns, " columns");
+    if (columns.size() == kMaxColumns) fail(ErrorCode::kBadInput, path, ":1: more than ", kMaxColumns, " columns");
     const auto found = std::find(kColumns.begin(), kColumns.end(), name);
     const int column = name == "step" ? kStepColumn : found == kColumns.end() ? kUnknownColumn : static_cast<int>(found - kColumns.begin());
     if (column != kUnknownColumn && std::find(columns.begin(), columns.end(), column) != columns.end())
@@ -59,7 +60,7 @@ std::vector<int> parse_header(const std::vector<std::string>& names, const std::
   return columns;
 }
 
-/// Says what is wrong with a row, or reads what parse_plain_line does not.
+/// Parses a row that parse_plain_line() does not, or reports its error.
 Measurement parse_row(const TableRow& row, const std::vector<int>& columns, const std::string& path) {
   const std::string where = concat(path, ':', row.line);
   if (!row.fault.empty()) fail(ErrorCode::kBadInput, where, ": ", row.fault);
@@ -74,7 +75,7 @@ Measurement parse_row(const TableRow& row, const std::vector<int>& columns, cons
     if (columns[i] != kStepColumn) {
       measurement.values[columns[i]] = *value;
     } else if (*value >= 0 && *value <= kLargestStep && *value == std::floor(*value)) {
-      measurement.step = static_cast<int64_t>(*value);  // "1000.0" too: some tools write whole numbers so.
+      measurement.step = static_cast<int64_t>(*value);  // Also "1000.0", as some tools write whole numbers.
     } else {
       fail(ErrorCode::kBadInput, where, ": step ", quote_text(field), " is not a whole number from 0 up");
     }
@@ -82,8 +83,8 @@ Measurement parse_row(const TableRow& row, const std::vector<int>& columns, cons
   return measurement;
 }
 
-/// The usual line: as many fields as columns, each empty or a finite number, none in quotes. False for any other one. Archives have
-/// millions of them, and this takes a fraction of a row's time.
+/// Parses the usual line: as many fields as columns, each empty or a finite number, none quoted. False for any other line. Archives have
+/// millions of usual lines.
 bool parse_plain_line(std::string_view line, const std::vector<int>& columns, Measurement& measurement) {
   const char *at = line.data(), *const end = at + line.size();
   for (size_t i = 0; i < columns.size(); ++i) {
@@ -122,7 +123,7 @@ bool for_each_row(std::string_view text, const std::string& path, const Take& ta
     const size_t end = text.find('\n');
     std::string_view line = text.substr(0, end), rest = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.empty() && rest.empty()) break;  // A blank last line does no harm.
+    if (line.empty() && rest.empty()) break;  // A blank last line is ignored.
     Measurement measurement;
     if (!parse_plain_line(line, columns, measurement)) {
       CsvRows rows(text, line_number, true);

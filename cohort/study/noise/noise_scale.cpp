@@ -78,17 +78,6 @@ double noise_scale_of(const NoiseEstimate& mean) {
   return mean.gradient_squared > 0 && mean.trace > 0 ? mean.trace / mean.gradient_squared : kNaN;
 }
 
-void NoiseScale::add(double small_squared, double small, double large_squared, double large) {
-  const NoiseEstimate one = two_batch_estimate(small_squared, small, large_squared, large);
-  ++num_steps_;
-  gradient_squared_sum_ += one.gradient_squared;
-  trace_sum_ += one.trace;
-}
-
-double NoiseScale::gradient_squared() const { return gradient_squared_sum_ / static_cast<double>(num_steps_); }
-double NoiseScale::trace() const { return trace_sum_ / static_cast<double>(num_steps_); }
-double NoiseScale::noise_scale() const { return noise_scale_of({gradient_squared(), trace()}); }
-
 RecentNoiseScale::RecentNoiseScale(int64_t window) : window_(window) {
   if (window < 1) fail(ErrorCode::kBadInput, "a window of ", window, " estimates; it must be at least 1");
 }

@@ -1,6 +1,6 @@
 #pragma once
 // The gradient noise scale (McCandlish et al., 2018, 1812.06162, appendix A.1), from squared norms of gradients of a small and a large
-// batch. docs/algorithms/noise_scale.md tells what it is good for.
+// batch. Its use: docs/algorithms/noise_scale.md.
 
 #include <cstdint>
 #include <span>
@@ -12,40 +12,25 @@ namespace cohort::study {
 struct NoiseEstimate {
   double gradient_squared = 0, trace = 0;
 };
-/// `small_squared`: |g|^2 of the mean gradient of `small` samples (averaged over several such, where there are); `large_squared` of
-/// `large`. Error(kBadInput) unless 0 < small < large and both norms are finite and not negative.
+/// `small_squared` is |g|^2 of the mean gradient of `small` samples (averaged over several small batches), `large_squared` that of `large`
+/// samples. Error(kBadInput) unless 0 < small < large and both norms are finite and not negative.
 NoiseEstimate two_batch_estimate(double small_squared, double small, double large_squared, double large);
 /// trace / gradient_squared, samples; NaN unless both are positive.
 double noise_scale_of(const NoiseEstimate& mean);
 
-/// Sums of the unbiased two-batch estimates over steps; the ratio of averages, never the average of ratios.
-class NoiseScale {
- public:
-  /// See two_batch_estimate().
-  void add(double small_squared, double small, double large_squared, double large);
-  int64_t num_steps() const { return num_steps_; }
-  double gradient_squared() const;  ///< Mean estimate of |G|^2; may be negative where noise is larger than the signal. NaN before add().
-  double trace() const;             ///< Mean estimate of tr(Sigma), per sample. NaN before add().
-  /// trace / gradient_squared, samples; NaN where there is no estimate, or it is not positive.
-  double noise_scale() const;
-
- private:
-  int64_t num_steps_ = 0;
-  double gradient_squared_sum_ = 0, trace_sum_ = 0;
-};
-
-/// The same of late: the scale grows while a model trains. The plain mean of the first `window` estimates, from there on an exponentially
-/// weighted one in which each new estimate weighs 1 / window: no start-up bias, and a memory of about 2 x window estimates.
+/// The running noise scale while the model trains: the plain mean of the first `window` estimates, then an exponentially weighted one in
+/// which each new estimate weighs 1 / window: no start-up bias, and a memory of about 2 x window estimates.
 class RecentNoiseScale {
  public:
   static constexpr int64_t kWindow = 50;
   /// Error(kBadInput) for a window below 1.
   explicit RecentNoiseScale(int64_t window = kWindow);
+  /// See two_batch_estimate().
   void add(double small_squared, double small, double large_squared, double large);
   int64_t num_steps() const { return num_steps_; }
   const NoiseEstimate& mean() const { return mean_; }  ///< Zeros before add().
   double noise_scale() const { return noise_scale_of(mean_); }
-  /// What a checkpoint keeps.
+  /// Continues from the state of a checkpoint.
   void restore(int64_t num_steps, const NoiseEstimate& mean);
 
  private:
@@ -53,7 +38,7 @@ class RecentNoiseScale {
   NoiseEstimate mean_;
 };
 
-/// The squared norms that one step measured.
+/// The squared gradient norms measured in one step.
 struct NoiseMeasurement {
   int64_t step = 0;
   double small_squared = 0, small = 0, large_squared = 0, large = 0;
@@ -61,13 +46,15 @@ struct NoiseMeasurement {
 /// The noise scale over consecutive measurements.
 struct NoiseWindow {
   int64_t first_step = 0, last_step = 0, num_measurements = 0;
-  double batch = 0;  ///< Samples of the large batch, mean.
+  double batch = 0;  ///< Mean size of the large batch, in samples.
   NoiseEstimate mean;
-  double noise_scale = 0;     ///< NaN where there is no estimate.
-  double standard_error = 0;  ///< Of noise_scale, by the jackknife over measurements; NaN for fewer than 3, or without an estimate.
+  double noise_scale = 0;  ///< NaN where there is no estimate.
+  double standard_error =
+      0;  ///< Standard error of noise_scale, by the jackknife over measurements; NaN for fewer than 3, or without an estimate.
 };
-/// Cuts measurements (steps rise) into at most `max_windows` windows whose ends lie a constant ratio of steps apart, as the scale changes
-/// with the logarithm of time; each holds at least `min_measurements` (the last what is left), all of them where there are fewer.
+/// Splits measurements (steps increase) into at most `max_windows` windows whose ends lie a constant ratio of steps apart, as the scale
+/// changes with the logarithm of time; each holds at least `min_measurements` (the last one the remainder), or all measurements where there
+/// are fewer.
 std::vector<NoiseWindow> noise_windows(std::span<const NoiseMeasurement> measurements, int max_windows = 8, int64_t min_measurements = 10);
 
 }  // namespace cohort::study

@@ -39,6 +39,19 @@ NoiseMeasurement sampled_step(std::mt19937_64& bits, const std::vector<double>& 
   return {1, small_squared, all / static_cast<double>(pieces.size()), large_squared, all};
 }
 
+/// The ratio of averages over all steps.
+struct WholeNoiseScale {
+  NoiseEstimate sum;
+  int64_t count = 0;
+  void add(double small_squared, double small, double large_squared, double large) {
+    const NoiseEstimate one = two_batch_estimate(small_squared, small, large_squared, large);
+    sum.gradient_squared += one.gradient_squared, sum.trace += one.trace, ++count;
+  }
+  double gradient_squared() const { return sum.gradient_squared / count; }
+  double trace() const { return sum.trace / count; }
+  double noise_scale() const { return noise_scale_of({gradient_squared(), trace()}); }
+};
+
 TEST_CASE("noise scale: both estimates are unbiased for sampled Gaussian gradients, whatever the pieces") {
   const std::vector<double> gradient = {0.5, -0.25, 0.1, 0, 0.3}, variance = {1, 4, 0.25, 2, 0.5};
   const double gradient_squared = 0.25 + 0.0625 + 0.01 + 0.09, trace = 7.75;
@@ -47,7 +60,7 @@ TEST_CASE("noise scale: both estimates are unbiased for sampled Gaussian gradien
     CAPTURE(pieces.size());
     CAPTURE(pieces.front());
     Spread g, t;
-    NoiseScale scale;
+    WholeNoiseScale scale;
     for (uint64_t seed = 1; seed <= 3000; ++seed) {
       std::mt19937_64 bits(seed * 7919 + pieces.size());
       const NoiseMeasurement m = sampled_step(bits, gradient, variance, pieces);
@@ -60,7 +73,7 @@ TEST_CASE("noise scale: both estimates are unbiased for sampled Gaussian gradien
     CHECK(std::abs(t.mean() - trace) < 4 * t.error());
     // The errors themselves are small enough that a wrong weighting would show.
     CHECK(t.error() < 0.03 * trace);
-    CHECK(scale.num_steps() == 3000);
+    CHECK(scale.count == 3000);
     CHECK(scale.trace() == doctest::Approx(t.mean()));
     CHECK(scale.gradient_squared() == doctest::Approx(g.mean()));
     CHECK(scale.noise_scale() == doctest::Approx(trace / gradient_squared).epsilon(0.35));
@@ -82,14 +95,14 @@ TEST_CASE("noise scale: pieces weighted alike would need another small batch tha
 }
 
 TEST_CASE("noise scale: the ratio of averages, and no number where there is none") {
-  NoiseScale scale;
+  WholeNoiseScale scale;
   CHECK(std::isnan(scale.noise_scale()));
   scale.add(3, 1, 2, 2);  // |G|^2 = 1, trace = 2
   scale.add(7, 1, 5, 2);  // |G|^2 = 3, trace = 4
   CHECK(scale.gradient_squared() == doctest::Approx(2));
   CHECK(scale.trace() == doctest::Approx(3));
   CHECK(scale.noise_scale() == doctest::Approx(1.5));  // Not (2 + 4/3) / 2.
-  NoiseScale noise;
+  WholeNoiseScale noise;
   noise.add(4, 1, 1, 2);  // |G|^2 = -2
   CHECK(noise.gradient_squared() == doctest::Approx(-2));
   CHECK(noise.trace() == doctest::Approx(6));
@@ -104,7 +117,7 @@ TEST_CASE("noise scale: the ratio of averages, and no number where there is none
 
 TEST_CASE("noise scale: the recent value is the plain mean at first, then follows") {
   RecentNoiseScale recent(10);
-  NoiseScale whole;
+  WholeNoiseScale whole;
   for (int i = 0; i < 10; ++i) {
     recent.add(3 + i, 1, 2, 2);
     whole.add(3 + i, 1, 2, 2);

@@ -1,4 +1,4 @@
-// The noisy quadratic: its text, how its weights move, trials of it.
+// The noisy quadratic model: parsing of its specification, the exact and the sampled evolution of its weights, and trials on it.
 #include "cohort/study/noise/noisy_quadratic.h"
 
 #include <algorithm>
@@ -18,64 +18,64 @@
 namespace cohort::study {
 namespace {
 
-double number_of(const std::string& data, const std::string& key, const std::string& text, double least, double most) {
-  const std::optional<double> value = parse_number(text);
-  if (!value || !(*value >= least && *value <= most))
-    fail(ErrorCode::kBadInput, data, ": ", key, "=", text, ": expected a number from ", least, " to ", most);
-  return *value;
-}
+constexpr char kQuadraticName[] = "noisy-quadratic";
+
+/// One setting of the specification and its range.
+struct QuadraticSetting {
+  std::string key;
+  double& value;
+  double minimum, maximum;
+  bool is_whole = false;
+};
 
 }  // namespace
 
 NoisyQuadratic parse_noisy_quadratic(const std::string& data) {
-  const std::string name = "noisy-quadratic";
   NoisyQuadratic model;
-  if (data == name) return model;
-  if (!data.starts_with(name + ":")) fail(ErrorCode::kBadInput, "'", data, "' is not noisy-quadratic[:key=value,...]");
-  const std::vector<std::string> keys = {"dimensions", "power", "noise", "start", "averaging", "sampled"};
-  const std::string options = data.substr(name.size() + 1);
+  if (data == kQuadraticName) return model;
+  if (!data.starts_with(concat(kQuadraticName, ":"))) fail(ErrorCode::kBadInput, "'", data, "' is not noisy-quadratic[:key=value,...]");
+  double dimensions = static_cast<double>(model.num_dimensions), sampled = model.sampled ? 1 : 0;
+  const std::vector<QuadraticSetting> settings = {
+      {"dimensions", dimensions, 1, 1e7, true}, {"power", model.curvature_power, 0, 10},      {"noise", model.noise, 0, 1e12},
+      {"start", model.start, 0, 1e12},          {"averaging", model.averaging, 0, 0.9999999}, {"sampled", sampled, 0, 1, true}};
+  std::vector<std::string> keys;
+  for (const QuadraticSetting& setting : settings) keys.push_back(setting.key);
+  const std::string options = data.substr(std::size(kQuadraticName));
   if (trim(options).empty()) fail(ErrorCode::kBadInput, data, ": expected key=value after the colon; keys: ", join(keys, " "));
   for (const std::string& part : split(options, ',')) {
     const size_t equals = part.find('=');
     if (equals == std::string::npos) fail(ErrorCode::kBadInput, data, ": '", part, "': expected key=value");
-    const std::string key = trim(part.substr(0, equals)), value = trim(part.substr(equals + 1));
-    if (key == "dimensions") {
-      const double count = number_of(data, key, value, 1, 1e7);
-      if (count != std::floor(count)) fail(ErrorCode::kBadInput, data, ": dimensions=", value, ": expected a whole number");
-      model.num_dimensions = static_cast<int64_t>(count);
-    } else if (key == "power") {
-      model.curvature_power = number_of(data, key, value, 0, 10);
-    } else if (key == "noise") {
-      model.noise = number_of(data, key, value, 0, 1e12);
-    } else if (key == "start") {
-      model.start = number_of(data, key, value, 0, 1e12);
-    } else if (key == "averaging") {
-      model.averaging = number_of(data, key, value, 0, 0.9999999);
-    } else if (key == "sampled") {
-      if (value != "0" && value != "1") fail(ErrorCode::kBadInput, data, ": sampled=", value, ": expected 0 or 1");
-      model.sampled = value == "1";
-    } else {
+    const std::string key = trim(part.substr(0, equals)), text = trim(part.substr(equals + 1));
+    const auto at = std::find(keys.begin(), keys.end(), key);
+    if (at == keys.end())
       fail(ErrorCode::kBadInput, data, ": unknown key '", key, "'", did_you_mean(key, keys), "; keys: ", join(keys, " "));
-    }
+    const QuadraticSetting& setting = settings[static_cast<size_t>(at - keys.begin())];
+    const std::optional<double> value = parse_number(text);
+    if (!value || !(*value >= setting.minimum && *value <= setting.maximum) || (setting.is_whole && *value != std::floor(*value)))
+      fail(ErrorCode::kBadInput, data, ": ", key, "=", text, ": expected a ", setting.is_whole ? "whole " : "", "number from ",
+           setting.minimum, " to ", setting.maximum);
+    setting.value = *value;
   }
+  model.num_dimensions = static_cast<int64_t>(dimensions);
+  model.sampled = sampled == 1;
   return model;
 }
 
-// How the weights of a noisy quadratic move.
+// The evolution of the weights.
 //
 // In each dimension (curvature h, gradient (h + decay) x + e, Var e = noise h / B) a step is linear in the state s = (x, v, y) of weight,
 // velocity and moving average:
 //   v' = m v + g,   x' = x - lr v' (heavy ball)  or  x - lr (g + m v') (nesterov),   y' = a y + (1 - a) x'
 // so s' = A s + b e, and the second moments M = E[s s'] obey  M' = A M A^T + N,  N = b b^T Var e: exact, whatever the noise's shape.
-// Parts that a model does not have are left out: 1, 2 or 3 numbers a dimension.
+// A model without momentum or averaging has no v or y: 1, 2 or 3 numbers per dimension.
 //
-// n steps at one learning rate at once: the maps of 2^k steps follow by doubling,
+// n steps at one learning rate are made at once: the maps of 2^k steps follow by doubling,
 //   A_2k = A_k A_k,   N_2k = A_k N_k A_k^T + N_k,
-// and those of the bits of n are applied one after the other: O(log n) small products a dimension, no eigenvalues, no division, so double
-// roots (critical damping) need no care. Dimensions go eight at a time through the same instructions.
+// and those of the bits of n are applied one after the other: O(log n) small products per dimension, no eigenvalues, no division, so
+// double roots (critical damping) need no special case. Eight dimensions are computed at a time, for vector instructions.
 //
 // Source: Zhang et al., 2019, "Which Algorithmic Choices Matter at Which Batch Sizes?", 1907.04164, section 3 and appendix (recursions of
-// means and variances one step at a time). Doubling is ours; the start is random with mean 0, so means stay 0.
+// means and variances one step at a time). Doubling is ours; the start is random with mean 0, so means stay 0 and are not stored.
 namespace {
 
 constexpr int kLanes = 8;
@@ -97,7 +97,7 @@ void multiply(const Matrix<D>& a, const Matrix<D>& b, bool transpose_b, Matrix<D
     }
 }
 
-/// The map of some number of steps: moments M become A M A^T + N.
+/// The map of a number of steps: moments M become A M A^T + N.
 template <int D>
 struct Map {
   Matrix<D> a{}, n{};
@@ -179,7 +179,7 @@ class ExactState : public QuadraticState {
  private:
   static constexpr size_t kVelocity = 1;
   bool has_velocity() const { return rule_.momentum > 0; }
-  /// Index of what the loss is of.
+  /// Index of the state component that the loss is computed from.
   size_t measured() const { return model_.averaging > 0 ? D - 1 : 0; }
 
   double loss_of(const std::vector<Matrix<D>>& moments) const {
@@ -190,7 +190,7 @@ class ExactState : public QuadraticState {
     return sum / 2;
   }
 
-  /// 2^level steps.
+  /// Makes 2^level steps.
   void apply(size_t level, std::vector<Matrix<D>>& moments) {
     while (maps_.size() <= level) {
       std::vector<Map<D>> next(moments_.size());
@@ -241,7 +241,7 @@ class ExactState : public QuadraticState {
   double learning_rate_ = std::numeric_limits<double>::quiet_NaN();
 };
 
-/// One path. Every draw is a function of (seed, step, dimension).
+/// One sampled path. Every draw is a pure function of (seed, step, dimension).
 class SampledState : public QuadraticState {
  public:
   SampledState(const NoisyQuadratic& model, const QuadraticRule& rule, uint64_t seed)
@@ -268,7 +268,7 @@ class SampledState : public QuadraticState {
   }
 
  private:
-  /// Box and Muller, two at a time.
+  /// Normal numbers by Box and Muller, two at a time.
   void draw(int64_t step) {
     normal_.resize(x_.size() + 1);
     for (size_t i = 0; i < x_.size(); i += 2) {
@@ -316,10 +316,8 @@ std::unique_ptr<QuadraticState> make_quadratic_state(const NoisyQuadratic& model
   return std::make_unique<ExactState<3>>(model, rule);
 }
 
-// Trials of the noisy quadratic model: the exact test bed of a study. A trial of any length costs little: between two evaluations the
-// moments move in one go, unless the learning rate changes or the noise is drawn.
-//
-// There are no snapshots: a trial that is gone on with starts over and gives every measurement again, which is what resuming means.
+// Trials of the noisy quadratic model. A trial of any length is cheap: between two evaluations the moments advance at once, unless the
+// learning rate changes or the noise is sampled. There are no snapshots: a resumed trial starts over and reports every measurement again.
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -335,13 +333,12 @@ struct RateSchedule {
     const double done = std::min(1.0, static_cast<double>(step - warmup_steps) / static_cast<double>(decay_steps));
     return rate * (1 - (1 - end_factor) * done);
   }
-  /// From here on it is constant.
+  /// The step from which the rate is constant.
   int64_t constant_from() const { return warmup_steps + std::max<int64_t>(0, decay_steps); }
 };
 
 double value_or(const Parameters& parameters, const std::string& name, double otherwise) {
-  const auto at = parameters.find(name);
-  return at == parameters.end() ? otherwise : at->second;
+  return find_parameter(parameters, name).value_or(otherwise);
 }
 
 RateSchedule schedule_of(const TrialOrder& order) {
@@ -367,7 +364,7 @@ void check_parameters(const Parameters& parameters) {
 class QuadraticRunner : public TrialRunner {
  public:
   explicit QuadraticRunner(const StudySpec& spec) : spec_(spec), model_(parse_noisy_quadratic(spec.data)) {
-    quadratic_rule(spec.optimizer, 0.9, 1, spec.weight_decay);  // Refused now, not at the first trial.
+    quadratic_rule(spec.optimizer, 0.9, 1, spec.weight_decay);  // Reports errors now, not at the first trial.
   }
 
   TrialOutcome run(const TrialOrder& order, const TrialWatch& watch) override {
@@ -387,7 +384,7 @@ class QuadraticRunner : public TrialRunner {
       Measurement measurement;
       measurement.step = step;
       measurement.values[kValLoss] = loss;
-      if (spec_.evaluate_train) measurement.values[kTrainLoss] = loss;  // There is one loss: nothing is held out.
+      if (spec_.evaluate_train) measurement.values[kTrainLoss] = loss;  // There is only one loss: no data is held out.
       if (watch.measured && watch.measured(measurement) <= step && step < order.train_steps) {
         outcome.status = TrialStatus::kCensored;
         break;
@@ -397,7 +394,7 @@ class QuadraticRunner : public TrialRunner {
     return outcome;
   }
 
-  /// A step costs nothing where several are made at once: then all of it is the evaluation's.
+  /// Where several steps are made at once, all of the time is counted as the evaluation's.
   Cost measure(int64_t batch_size) override {
     TrialOrder order{.batch_size = batch_size, .train_steps = 1000, .parameters = {{"learning_rate", 0.01}}};
     const auto state = make_quadratic_state(model_, rule_of(order), 1);

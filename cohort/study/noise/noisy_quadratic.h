@@ -16,40 +16,40 @@ struct NoisyQuadratic {
   int64_t num_dimensions = 1000;
   double curvature_power = 1, noise = 1, start = 1;
   double averaging = 0;  ///< Exponential moving average of the weights with this decay; 0: none.
-  bool sampled = false;  ///< Draws the noise (from the trial's seed) in place of taking its expectation.
+  bool sampled = false;  ///< Samples the noise (from the trial's seed) instead of taking its expectation.
 };
 /// `noisy-quadratic[:dimensions=,power=,noise=,start=,averaging=,sampled=0|1]`. Error(kBadInput).
 NoisyQuadratic parse_noisy_quadratic(const std::string& data);
 
-/// Trials of this model; val_loss is its loss (the expectation, or of the sampled weights). A trial's parameters: learning_rate, momentum
-/// (0.9 where it is missing), weight_decay, and those of the learning-rate schedule. Error(kBadInput) for another optimizer.
+/// Runs trials of this model; val_loss is its loss (the expectation, or that of the sampled weights). A trial's parameters: learning_rate,
+/// momentum (0.9 where it is missing), weight_decay, and those of the learning-rate schedule. Error(kBadInput) for another optimizer.
 std::unique_ptr<TrialRunner> make_noisy_quadratic_runner(const StudySpec& spec);
 
-// The weights of a noisy quadratic as they train: their exact second moments, or one sampled path.
+// The weights during training: their exact second moments, or one sampled path.
 
-/// What makes one step, but for the learning rate.
+/// The update rule without the learning rate.
 struct QuadraticRule {
   bool nesterov = false;
   double momentum = 0;      ///< 0: plain SGD.
   double weight_decay = 0;  ///< Added to every curvature in the gradient, not in the loss.
   double batch_size = 1;
 };
-/// sgd, momentum or nesterov; Error(kBadInput) otherwise, or for numbers that make no sense.
+/// `optimizer` is sgd, momentum or nesterov. Error(kBadInput) for others, and for values out of range.
 QuadraticRule quadratic_rule(const std::string& optimizer, double momentum, double batch_size, double weight_decay = 0);
 
-/// One thread.
+/// Used by one thread.
 class QuadraticState {
  public:
   virtual ~QuadraticState() = default;
   virtual void advance(int64_t steps, double learning_rate) = 0;
-  /// Of the weights, or of their moving average where the model has one. Not finite, or huge, after a divergence.
+  /// The loss of the weights, or of their moving average where the model has one. Not finite, or huge, after a divergence.
   virtual double loss() const = 0;
-  /// Advances to the last step before the loss falls below `goal` and returns the steps made; none where 2^max_doublings steps do not get
-  /// there. The first crossing where the loss falls steadily. Error(kBadInput) for sampled paths.
+  /// Advances to the last step before the loss falls below `goal` and returns the number of steps; none where 2^max_doublings steps do not
+  /// reach it. This is the first crossing where the loss decreases steadily. Error(kBadInput) for sampled paths.
   virtual std::optional<int64_t> advance_to(double goal, double learning_rate, int max_doublings) = 0;
 };
 
-/// `model.sampled` decides which; a sampled path is a pure function of `seed`.
+/// `model.sampled` selects the kind of state; a sampled path is a pure function of `seed`.
 std::unique_ptr<QuadraticState> make_quadratic_state(const NoisyQuadratic& model, const QuadraticRule& rule, uint64_t seed);
 
 }  // namespace cohort::study

@@ -1,4 +1,4 @@
-// Which trial of a batch size is next: when one stops to matter, the exact queue, successive halving.
+// The order, bounds and classification of the trials of a batch size: the censoring rule, the exact queue, successive halving.
 #include "cohort/study/search/batch_queue.h"
 
 #include <algorithm>
@@ -8,8 +8,6 @@
 
 namespace cohort::study {
 namespace {
-
-bool stricter(const GoalSpec& a, const GoalSpec& b) { return higher_is_better(a.metric) ? a.value > b.value : a.value < b.value; }
 
 int64_t times(double margin, int64_t steps) {
   if (steps == kNever) return kNever;
@@ -23,7 +21,7 @@ CensorRule::CensorRule(const StudySpec& spec) : margin_(spec.censor_margin), ena
   for (const GoalSpec& goal : spec.goals) {
     const auto same = std::find_if(goals_.begin(), goals_.end(), [&](const GoalSpec& other) { return other.metric == goal.metric; });
     if (same == goals_.end()) goals_.push_back(goal);
-    else if (stricter(goal, *same)) *same = goal;
+    else if (is_better(goal.value, same->value, goal.metric)) *same = goal;
   }
 }
 
@@ -32,15 +30,15 @@ void CensorRule::note(const Measurement& measurement, ReachedSteps& own) const {
     if (own[i] == kNever && goals_[i].reached(measurement)) own[i] = measurement.step;
 }
 
-int64_t CensorRule::wanted(const ReachedSteps& best, const ReachedSteps& own) const {
+int64_t CensorRule::step_limit(const ReachedSteps& best, const ReachedSteps& own) const {
   if (!enabled_ || goals_.empty()) return kNever;
   int64_t last = 0;
   for (size_t i = 0; i < goals_.size(); ++i) last = std::max(last, times(margin_, std::min(best[i], own[i])));
   return last;
 }
 
-int64_t CensorRule::wanted(const TrialBound& bound, const ReachedSteps& own) const {
-  return std::min(bound.stop_at, wanted(bound.best, own));
+int64_t CensorRule::step_limit(const TrialBound& bound, const ReachedSteps& own) const {
+  return std::min(bound.stop_at, step_limit(bound.best, own));
 }
 
 TrialSummary summarise(const Trial& trial, const CensorRule& rule, Metric metric) {
@@ -53,11 +51,25 @@ TrialSummary summarise(const Trial& trial, const CensorRule& rule, Metric metric
   return summary;
 }
 
+BatchQueue::BatchQueue(const StudySpec& spec, const BatchSpec& batch)
+    : rule_(spec), num_trials_(batch.num_trials), max_draws_(spec.max_draws_factor * batch.num_trials), best_(rule_.none_reached()) {}
+
 std::unique_ptr<BatchQueue> make_batch_queue(const StudySpec& spec, const BatchSpec& batch) {
   if (spec.halving) return std::make_unique<HalvingQueue>(spec, batch);
   return std::make_unique<TrialQueue>(spec, batch);
 }
 
+// The exact queue: incumbent censoring that gives the same trials, bit for bit, in whatever order they end.
+//
+// Steps to result are a minimum over trials, so a trial that has run longer than the best one cannot change it. The best trial so far would
+// depend on timing; the queue uses the best of those with LOWER ids:
+//   c_i = margin x the fewest steps to the goal among trials below i that count,
+// and trial i is kept up to its first evaluation at or after c_i. While lower ids still run, c_i is bounded from above by those that have
+// ended, so a trial may overrun but never falls short. When all lower ids are decided it is cut at c_i and classified:
+//   evaluated at or after c_i: what came later is dropped (a divergence too); CENSORED, or COMPLETE where its own goal ended it;
+//   diverged before: INFEASIBLE, which draws one more point; otherwise COMPLETE.
+// Trials are decided in the order of their ids, the batch size is done with the num_trials-th that counts, and later ones are dropped.
+// Difference: Shallue et al. (2019) run every trial to its budget. A trial that would have diverged after c_i counts here and not there.
 namespace {
 
 bool counts(TrialStatus status) { return status == TrialStatus::kComplete || status == TrialStatus::kCensored; }
@@ -68,12 +80,7 @@ void take_minimum(ReachedSteps& best, const ReachedSteps& other) {
 
 }  // namespace
 
-TrialQueue::TrialQueue(const StudySpec& spec, const BatchSpec& batch)
-    : rule_(spec),
-      num_trials_(batch.num_trials),
-      train_steps_(batch.train_steps),
-      max_draws_(spec.max_draws_factor * batch.num_trials),
-      best_(rule_.none_reached()) {}
+TrialQueue::TrialQueue(const StudySpec& spec, const BatchSpec& batch) : BatchQueue(spec, batch), train_steps_(batch.train_steps) {}
 
 bool TrialQueue::done() const { return num_kept_ >= num_trials_ || first_undecided_ >= max_draws_; }
 
@@ -96,7 +103,7 @@ void TrialQueue::restore(const TrialSummary& stored) {
   count({stored.id, stored.status, stored.steps, stored.evaluated.size()}, stored.reached);
 }
 
-/// Whether trial `id` can be among those that are stored: fewer than num_trials below it count or still may.
+/// Whether trial `id` may be stored: fewer than num_trials with lower ids count or may still count.
 bool TrialQueue::needed(int64_t id) const {
   if (done() || id >= max_draws_) return false;
   int64_t below = num_kept_ + static_cast<int64_t>(std::distance(running_.begin(), running_.lower_bound(id))) +
@@ -112,7 +119,7 @@ std::optional<int64_t> TrialQueue::next() {
     running_.insert(id);
     return id;
   }
-  // Trials that had ended before a restart were drawn out of turn.
+  // Trials that had ended before a restart are skipped.
   while (ended_.contains(first_undrawn_)) ++first_undrawn_;
   if (!needed(first_undrawn_)) return std::nullopt;
   running_.insert(first_undrawn_);
@@ -120,7 +127,7 @@ std::optional<int64_t> TrialQueue::next() {
 }
 
 TrialBound TrialQueue::bound(int64_t id) const {
-  // A lower trial that is infeasible so far may yet be cut before it diverged and count: then the bound falls later.
+  // A lower trial that is infeasible so far may still be cut before it diverged, and count: then the bound decreases later.
   TrialBound bound{train_steps_, best_};
   if (done()) bound.stop_at = 0;
   for (const auto& [other, summary] : ended_)
@@ -146,8 +153,8 @@ FinalTrial TrialQueue::classify(const TrialSummary& summary) const {
     const int64_t step = summary.evaluated[i];
     for (size_t goal = 0; goal < own.size(); ++goal)
       if (summary.reached[goal] <= step) own[goal] = summary.reached[goal];
-    if (step < rule_.wanted(best_, own)) continue;
-    const bool by_itself = step >= train_steps_ || step >= rule_.wanted(rule_.none_reached(), own);
+    if (step < rule_.step_limit(best_, own)) continue;
+    const bool by_itself = step >= train_steps_ || step >= rule_.step_limit(rule_.none_reached(), own);
     return {summary.id, by_itself ? TrialStatus::kComplete : TrialStatus::kCensored, step, i + 1};
   }
   if (summary.status == TrialStatus::kCensored || summary.status == TrialStatus::kIncomplete)
@@ -169,33 +176,39 @@ std::vector<FinalTrial> TrialQueue::take_final() {
   return finals;
 }
 
+// Successive halving, BIASED: it judges trials by their early curves, so that slow starters (low learning rates, high momentum, late
+// decay), which are often the best at the end, are cut first: short-horizon bias (Wu et al., 2018, 1803.02021). Its results carry a
+// warning.
+//
+// Rungs are at budget / 9, budget / 3 and the budget. The first num_trials that do not diverge before the first rung are compared there by
+// the first goal's metric; the best third (rounded up, ties to the lower id) continues, the others are CENSORED where they are; likewise at
+// the second rung. A trial that reaches its goal stops as in TrialQueue, and is not compared. One that diverges after the first rung is
+// INFEASIBLE and is not replaced. All trials of the batch size are decided at once, at its end.
+// Source: Jamieson and Talwalkar, 2016, 1502.07943, one bracket.
 HalvingQueue::HalvingQueue(const StudySpec& spec, const BatchSpec& batch)
-    : rule_(spec),
+    : BatchQueue(spec, batch),
       metric_(spec.goals.empty() ? kValLoss : spec.goals.front().metric),
-      num_trials_(batch.num_trials),
-      max_draws_(spec.max_draws_factor * batch.num_trials),
-      rungs_{(batch.train_steps + 8) / 9, (batch.train_steps + 2) / 3, batch.train_steps},
-      best_(rule_.none_reached()) {}
+      rungs_{(batch.train_steps + 8) / 9, (batch.train_steps + 2) / 3, batch.train_steps} {}
 
 void HalvingQueue::restore(const TrialSummary& stored) {
   if (stored.id != num_taken_)
     fail(ErrorCode::kFailed, "the store holds trial ", stored.id, " without trial ", num_taken_, ": another program wrote it");
   ++num_taken_;
   num_kept_ += stored.status != TrialStatus::kInfeasible;
-  for (size_t i = 0; i < best_.size(); ++i) best_[i] = std::min(best_[i], stored.reached[i]);
+  take_minimum(best_, stored.reached);
   stored_.insert(stored.id);
   ended_[stored.id] = stored;
   taken_ = plan().done && static_cast<int64_t>(plan().members.size()) <= num_taken_;
 }
 
-/// It was evaluated at the rung or beyond it.
+/// Whether the trial was evaluated at the rung or beyond it.
 bool HalvingQueue::at_rung(const TrialSummary& summary, int rung) const {
   return !summary.evaluated.empty() && summary.evaluated.back() >= rungs_[static_cast<size_t>(rung)];
 }
 
-/// As in the exact queue; the runner calls it censored, because it was asked to stop.
+/// Whether its goal ended the trial; the runner reports such a trial as censored, because it was asked to stop.
 bool HalvingQueue::ended_by_goal(const TrialSummary& summary) const {
-  return summary.status != TrialStatus::kInfeasible && summary.steps >= rule_.wanted(rule_.none_reached(), summary.reached);
+  return summary.status != TrialStatus::kInfeasible && summary.steps >= rule_.step_limit(rule_.none_reached(), summary.reached);
 }
 
 /// The best third of `members` by their values at the rung.
@@ -285,7 +298,7 @@ std::vector<FinalTrial> HalvingQueue::take_final() {
     finals.push_back({id, ended_by_goal(trial) ? TrialStatus::kComplete : trial.status, trial.steps, trial.evaluated.size()});
     num_kept_ += finals.back().status != TrialStatus::kInfeasible;
     ++num_taken_;
-    for (size_t i = 0; i < best_.size(); ++i) best_[i] = std::min(best_[i], trial.reached[i]);
+    take_minimum(best_, trial.reached);
   }
   taken_ = true;
   ended_.clear();

@@ -41,12 +41,12 @@ TEST_CASE("a trial is wanted up to margin times the fewer steps, while any goal 
   StudySpec spec = queue_spec(4, 100, kTwoMetrics);
   spec.censor_margin = 1.5;
   const CensorRule rule(spec);
-  CHECK(rule.wanted({10, kNever}, {kNever, kNever}) == kNever);
-  CHECK(rule.wanted({10, 21}, {kNever, kNever}) == 32);
-  CHECK(rule.wanted({10, 21}, {5, 20}) == 30);
-  CHECK(rule.wanted(TrialBound{25, {10, 21}}, {kNever, kNever}) == 25);
+  CHECK(rule.step_limit({10, kNever}, {kNever, kNever}) == kNever);
+  CHECK(rule.step_limit({10, 21}, {kNever, kNever}) == 32);
+  CHECK(rule.step_limit({10, 21}, {5, 20}) == 30);
+  CHECK(rule.step_limit(TrialBound{25, {10, 21}}, {kNever, kNever}) == 25);
   spec.censor = false;
-  CHECK(CensorRule(spec).wanted({10, 21}, {5, 5}) == kNever);
+  CHECK(CensorRule(spec).step_limit({10, 21}, {5, 5}) == kNever);
 }
 
 TEST_CASE("known answers: cut, censored, infeasible, complete") {

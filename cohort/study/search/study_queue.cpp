@@ -47,7 +47,7 @@ void StudyQueue::lost(const Pick& pick) {
 }
 
 void StudyQueue::ended(size_t batch, TrialSummary summary) {
-  running_[batch] = std::max(0, running_[batch] - 1);  // One that had ended before a restart did not run here.
+  running_[batch] = std::max(0, running_[batch] - 1);  // A trial that had ended before a restart was not running here.
   ended_steps_ += static_cast<double>(summary.steps);
   ended_budgets_ += static_cast<double>(spec_.batches[batch].train_steps);
   batches_[batch]->ended(std::move(summary));

@@ -1,5 +1,5 @@
 #pragma once
-// All batch sizes of a study: in which phase each is trained, and which one the next free worker gets. Torch-free; one thread.
+// Scheduling over all batch sizes of a study: the phase of each, and which one the next free worker gets. Torch-free; one thread.
 
 #include <memory>
 #include <optional>
@@ -9,12 +9,13 @@
 
 namespace cohort::study {
 
-/// How many ranks train a batch of this size together: enough that none has more than spec.max_batch_per_worker, as far as there are.
+/// Number of ranks that train a batch of this size together, so that none has more than spec.max_batch_per_worker samples; at most
+/// `num_ranks`.
 int team_size(const StudySpec& spec, int64_t batch_size, int num_ranks);
 
-/// Batch sizes with equal teams are one phase; phases go by rising teams. Inside a phase a free team gets the batch size on which the
-/// fewest teams work, because trials one after the other censor better than trials side by side; ties to the one with most work left, so
-/// that all end together. Which trials are stored, and with what, does not depend on it.
+/// Batch sizes with equal team sizes form a phase; phases run in increasing order of team sizes. Within a phase a free team gets the batch
+/// size on which the fewest teams work, because sequential trials are censored better than concurrent ones; ties go to the one with the
+/// most work left, so that all end together. The stored trials and their content do not depend on this order.
 class StudyQueue {
  public:
   StudyQueue(const StudySpec& spec, int num_ranks);
@@ -22,7 +23,7 @@ class StudyQueue {
     size_t batch = 0;  ///< Index into spec.batches.
     int64_t id = 0;
   };
-  /// The team of the current phase, or none when every batch size is done. Goes on to the next phase where this one is done.
+  /// The team size of the current phase, which advances where all its batch sizes are done; none when every batch size is done.
   std::optional<int> phase();
   std::optional<Pick> next();
   void lost(const Pick& pick);
@@ -32,9 +33,9 @@ class StudyQueue {
   size_t num_batches() const { return batches_.size(); }
   const CensorRule& rule() const { return rule_; }
 
-  /// A trial's cost in "sample updates": a step costs as much as that number of samples more than it has. For order and time left only.
+  /// Costs are in sample updates; each step has an overhead of this many samples. Used for the order and the time left only.
   static constexpr int64_t kStepOverheadSamples = 50;
-  /// Of work that was done (for the time left), and of what is still to do, as far as one can tell.
+  /// The cost of `steps` steps, and the estimated cost of all remaining work.
   double cost(size_t batch, int64_t steps) const;
   double cost_left() const;
 
@@ -44,9 +45,9 @@ class StudyQueue {
   StudySpec spec_;
   CensorRule rule_;
   std::vector<std::unique_ptr<BatchQueue>> batches_;
-  std::vector<int> teams_;                      ///< By batch.
-  std::vector<int> running_;                    ///< Trials by batch.
-  double ended_steps_ = 0, ended_budgets_ = 0;  ///< Of trials that ended: how much of its budget a trial uses.
+  std::vector<int> teams_;                      ///< Team size of each batch size.
+  std::vector<int> running_;                    ///< Running trials of each batch size.
+  double ended_steps_ = 0, ended_budgets_ = 0;  ///< Sums over ended trials, for the mean share of the budget that a trial uses.
 };
 
 }  // namespace cohort::study

@@ -13,52 +13,32 @@ namespace {
 
 constexpr std::array<const char*, kNumMetrics> kMetricNames = {
     "train_loss", "train_error", "train_precision", "val_loss", "val_error", "val_precision", "test_loss", "test_error", "test_precision"};
-constexpr std::array<TrialStatus, 4> kStatuses = {TrialStatus::kComplete, TrialStatus::kCensored, TrialStatus::kInfeasible,
-                                                  TrialStatus::kIncomplete};
+constexpr std::array<const char*, 4> kStatusNames = {"COMPLETE", "CENSORED", "INFEASIBLE", "INCOMPLETE"};
 
 bool is_loss(Metric metric) { return metric == kTrainLoss || metric == kValLoss || metric == kTestLoss; }
 
 }  // namespace
 
-const char* name_of(TrialStatus status) {
-  switch (status) {
-    case TrialStatus::kComplete:
-      return "COMPLETE";
-    case TrialStatus::kCensored:
-      return "CENSORED";
-    case TrialStatus::kInfeasible:
-      return "INFEASIBLE";
-    case TrialStatus::kIncomplete:
-      break;
-  }
-  return "INCOMPLETE";
-}
+const char* name_of(TrialStatus status) { return kStatusNames.at(static_cast<size_t>(status)); }
 
 TrialStatus parse_trial_status(const std::string& name) {
   std::string upper = name;
   for (char& character : upper) character = static_cast<char>(std::toupper(static_cast<unsigned char>(character)));
-  std::vector<std::string> names;
-  for (const TrialStatus status : kStatuses) {
-    if (upper == name_of(status)) return status;
-    names.emplace_back(name_of(status));
-  }
-  fail(ErrorCode::kBadInput, "'", printable(name), "' is no status of a trial; there are: ", join(names, " "));
+  const std::vector<std::string> names(kStatusNames.begin(), kStatusNames.end());
+  const auto at = std::find(names.begin(), names.end(), upper);
+  if (at != names.end()) return static_cast<TrialStatus>(at - names.begin());
+  fail(ErrorCode::kBadInput, "'", printable(name), "' is not a trial status; expected one of: ", join(names, " "));
 }
 
 const char* name_of(Metric metric) { return kMetricNames.at(metric); }
 
 bool higher_is_better(Metric metric) { return metric == kTrainPrecision || metric == kValPrecision || metric == kTestPrecision; }
 
-bool GoalSpec::reached(const Measurement& measurement) const {
-  const double measured = measurement.values.at(metric);
-  return higher_is_better(metric) ? measured > value : measured < value;
-}
+bool is_better(double value, double other, Metric metric) { return higher_is_better(metric) ? value > other : value < other; }
 
-std::string GoalSpec::text() const {
-  std::array<char, 32> digits{};  // The longest shortest form of a double has 24 characters.
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-  return concat(name_of(metric), higher_is_better(metric) ? '>' : '<', std::string_view(digits.data(), end));
-}
+bool GoalSpec::reached(const Measurement& measurement) const { return is_better(measurement.values.at(metric), value, metric); }
+
+std::string GoalSpec::text() const { return concat(name_of(metric), higher_is_better(metric) ? '>' : '<', number_text(value)); }
 
 GoalSpec parse_goal_spec(const std::string& text) {
   const std::string shown = printable(text);
@@ -93,6 +73,12 @@ const Trial* find_trial(const BatchStudy& batch, int64_t id) {
   for (const Trial& trial : batch.trials)
     if (trial.id == id) return &trial;
   return nullptr;
+}
+
+std::string number_text(double value) {
+  char text[32];  // The longest shortest form of a double has 24 characters.
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return {text, end};
 }
 
 std::string parameters_text(const Parameters& parameters) {

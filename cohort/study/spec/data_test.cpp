@@ -15,7 +15,7 @@ TEST_CASE("study data: names of metrics and statuses are read back") {
   for (const auto status : {TrialStatus::kComplete, TrialStatus::kCensored, TrialStatus::kInfeasible, TrialStatus::kIncomplete})
     CHECK(parse_trial_status(name_of(status)) == status);
   CHECK(parse_trial_status("Complete") == TrialStatus::kComplete);
-  CHECK_THROWS_WITH_AS(parse_trial_status("DONE"), "'DONE' is no status of a trial; there are: COMPLETE CENSORED INFEASIBLE INCOMPLETE",
+  CHECK_THROWS_WITH_AS(parse_trial_status("DONE"), "'DONE' is not a trial status; expected one of: COMPLETE CENSORED INFEASIBLE INCOMPLETE",
                        Error);
 }
 

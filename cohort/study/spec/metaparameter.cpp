@@ -1,4 +1,4 @@
-// Scales of searched numbers.
+// The map from the unit cube to a search space: scales of searched numbers, and Halton points (second half of the file).
 //
 //   double    x = scale^-1(a + u (b - a)), a and b the ends on the scale; reverse-log starts at the maximum
 //   integer   the same between minimum - 1/2 and maximum + 1/2, rounded: on a linear scale all integers are equally likely
@@ -19,6 +19,8 @@ namespace {
 using Scale = Metaparameter::Scale;
 using Type = Metaparameter::Type;
 
+constexpr const char* kTypeNames[] = {"double", "integer", "discrete"};
+constexpr const char* kScaleNames[] = {"linear", "log", "reverse-log"};
 constexpr double kLargestExactInteger = 9007199254740992.0;  // 2^53
 
 double to_scale(Scale scale, double value) {
@@ -33,7 +35,7 @@ double from_scale(Scale scale, double position) {
   return position;
 }
 
-/// Where units 0 and 1 lie on the scale.
+/// The positions of units 0 and 1 on the scale.
 std::pair<double, double> ends_on_scale(const Metaparameter& parameter) {
   const double half_cell = parameter.type == Type::kInteger ? 0.5 : 0.0;
   const double low = to_scale(parameter.scale, parameter.minimum - half_cell),
@@ -73,6 +75,11 @@ void check_range(const Metaparameter& parameter) {
 
 }  // namespace
 
+std::optional<double> find_parameter(const Parameters& parameters, const std::string& name) {
+  const auto at = parameters.find(name);
+  return at == parameters.end() ? std::nullopt : std::optional(at->second);
+}
+
 void check_metaparameter(const Metaparameter& parameter) {
   if (parameter.type != Type::kDiscrete) return check_range(parameter);
   if (parameter.values.empty()) fail(ErrorCode::kBadInput, parameter.name, ": there are no values to choose from");
@@ -89,7 +96,7 @@ double value_at(const Metaparameter& parameter, double unit) {
   const auto [first, last] = ends_on_scale(parameter);
   double value = from_scale(parameter.scale, first + unit * (last - first));
   if (parameter.type == Type::kInteger) value = std::round(value);
-  return std::clamp(value, parameter.minimum, parameter.maximum);  // Rounding may step over an end.
+  return std::clamp(value, parameter.minimum, parameter.maximum);  // Rounding may exceed an end.
 }
 
 double unit_of(const Metaparameter& parameter, double value) {
@@ -108,38 +115,18 @@ Parameters point_at(const SearchSpace& space, const std::vector<double>& units) 
   return point;
 }
 
-const char* name_of(Metaparameter::Type type) {
-  switch (type) {
-    case Type::kDouble:
-      return "double";
-    case Type::kInteger:
-      return "integer";
-    case Type::kDiscrete:
-      return "discrete";
-  }
-  return "?";
-}
-
-const char* name_of(Metaparameter::Scale scale) {
-  switch (scale) {
-    case Scale::kLinear:
-      return "linear";
-    case Scale::kLog:
-      return "log";
-    case Scale::kReverseLog:
-      return "reverse-log";
-  }
-  return "?";
-}
+const char* name_of(Metaparameter::Type type) { return kTypeNames[static_cast<int>(type)]; }
+const char* name_of(Metaparameter::Scale scale) { return kScaleNames[static_cast<int>(scale)]; }
 
 // Halton's sequence on the first primes (Halton 1960; quasi-random search: Bousquet et al. 2017, 1706.03200).
 //
 //   coordinate d of point i = sum_k permutation_d(digit_k of i + 100 in base p_d) / p_d^k + shift_d, modulo 1
 //
-// The permutation of each base's digits breaks the correlation between large bases, in which the plain sequence walks along a diagonal; 0
-// may move too, so the digits above the leading one count: as many are taken as a double holds. The shift moves all points alike, modulo 1,
-// which makes each of them uniform. The first 100 points are skipped: early points of large bases are small multiples of 1 / p. Permutation
-// and shift of a dimension depend on (seed, dimension) alone, so fewer dimensions give the first coordinates of more.
+// The permutation of each base's digits breaks the correlation between large bases, where the plain sequence lies on a diagonal; 0
+// may be permuted too, so the digits above the leading one count: as many are taken as a double can hold. The shift moves all points by the
+// same amount, modulo 1, which makes each of them uniform. The first 100 points are skipped: early points of large bases are small
+// multiples of 1 / p. Permutation and shift of a dimension depend on (seed, dimension) alone, so fewer dimensions give the first
+// coordinates of more.
 namespace {
 
 constexpr int kPrimes[] = {2,  3,  5,  7,  11, 13, 17, 19, 23, 29,  31,  37,  41,  43,  47,  53,

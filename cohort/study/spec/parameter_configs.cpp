@@ -1,3 +1,4 @@
+// Search spaces and points as JSON in the format of the public archive, and the translation of its names to ours.
 #include "cohort/study/spec/parameter_configs.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include <span>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
+#include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 
@@ -16,8 +17,8 @@ namespace {
 
 using Type = Metaparameter::Type;
 using Scale = Metaparameter::Scale;
-constexpr size_t kMostChoices = 100'000;
-constexpr double kExactIntegers = 9007199254740992.0;  // 2^53: beyond it a double is no longer any one whole number.
+constexpr size_t kMaxChoices = 100'000;
+constexpr double kExactIntegers = 9007199254740992.0;  // 2^53: beyond it doubles do not represent every whole number.
 
 const char* archive_name(Type type) { return type == Type::kDouble ? "DOUBLE" : type == Type::kInteger ? "INTEGER" : "DISCRETE"; }
 
@@ -30,26 +31,18 @@ Json number_json(double value, bool is_integer) {
   return value;
 }
 
-/// Upper case, without UNIT_; "" for none and for null.
-std::string string_of(const Json& json, const std::string& where, const char* key) {
+/// The text in upper case without the prefix UNIT_; "" where it is missing or null.
+std::string enum_text(const Json& json, const std::string& where, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return "";
-  if (!found->is_string()) fail(ErrorCode::kBadInput, where, ": \"", key, "\" is not a text");
+  if (!found->is_string()) fail(ErrorCode::kBadInput, where, ": \"", key, "\" is not a string");
   std::string text = found->get<std::string>();
   for (char& character : text) character = static_cast<char>(std::toupper(static_cast<unsigned char>(character)));
   if (text.starts_with("UNIT_")) text.erase(0, 5);
   return text;
 }
 
-double number_of(const Json& json, const std::string& where, const char* key) {
-  const auto found = json.find(key);
-  if (found == json.end()) fail(ErrorCode::kBadInput, where, ": \"", key, "\" is missing");
-  if (!found->is_number() || !std::isfinite(found->get<double>()))
-    fail(ErrorCode::kBadInput, where, ": \"", key, "\" is not a finite number");
-  return found->get<double>();
-}
-
-/// A choice that is a number, or stands for one.
+/// A choice that is a number or represents one.
 std::optional<double> choice_number(const Json& json) {
   if (json.is_boolean()) return json.get<bool>() ? 1.0 : 0.0;
   if (json.is_number()) return json.get<double>();
@@ -61,8 +54,8 @@ void read_choices(const Json& json, const std::string& where, bool is_categorica
                   std::vector<std::string>& categories) {
   const auto points = json.find("feasible_points");
   if (points == json.end() || !points->is_array() || points->empty())
-    fail(ErrorCode::kBadInput, where, ": \"feasible_points\" is no list of at least one choice");
-  if (points->size() > kMostChoices) fail(ErrorCode::kBadInput, where, ": ", points->size(), " choices; at most ", kMostChoices);
+    fail(ErrorCode::kBadInput, where, ": \"feasible_points\" is not a list of at least one choice");
+  if (points->size() > kMaxChoices) fail(ErrorCode::kBadInput, where, ": ", points->size(), " choices; at most ", kMaxChoices);
   const bool has_numbers = std::all_of(points->begin(), points->end(), [](const Json& point) { return choice_number(point).has_value(); });
   for (const Json& point : *points) {
     if (has_numbers) {
@@ -77,10 +70,10 @@ void read_choices(const Json& json, const std::string& where, bool is_categorica
 }
 
 Metaparameter read_config(const std::string& name, const Json& json, const std::string& where, std::vector<std::string>& categories) {
-  if (!json.is_object()) fail(ErrorCode::kBadInput, where, " is not an object");
+  const JsonFields fields(json, where);
   Metaparameter parameter;
   parameter.name = our_parameter(name);
-  const std::string type = string_of(json, where, "type");
+  const std::string type = enum_text(json, where, "type");
   if (type == "DISCRETE" || type == "CATEGORICAL") {
     parameter.type = Type::kDiscrete;
     read_choices(json, where, type == "CATEGORICAL", parameter, categories);
@@ -89,13 +82,13 @@ Metaparameter read_config(const std::string& name, const Json& json, const std::
   if (type != "DOUBLE" && type != "INTEGER")
     fail(ErrorCode::kBadInput, where, ": \"type\" is ", quote_text(type), ", not DOUBLE, INTEGER, DISCRETE or CATEGORICAL");
   parameter.type = type == "DOUBLE" ? Type::kDouble : Type::kInteger;
-  const std::string scale = string_of(json, where, "scale");
+  const std::string scale = enum_text(json, where, "scale");
   if (scale == "LOG_SCALE" || scale == "LOG") parameter.scale = Scale::kLog;
   else if (scale == "REVERSE_LOG_SCALE" || scale == "REVERSE_LOG") parameter.scale = Scale::kReverseLog;
   else if (!scale.empty() && scale != "LINEAR_SCALE" && scale != "LINEAR")
     fail(ErrorCode::kBadInput, where, ": \"scale\" is ", quote_text(scale), ", not LINEAR_SCALE, LOG_SCALE or REVERSE_LOG_SCALE");
-  parameter.minimum = number_of(json, where, "min_value");
-  parameter.maximum = number_of(json, where, "max_value");
+  parameter.minimum = fields.number("min_value");
+  parameter.maximum = fields.number("max_value");
   if (parameter.minimum > parameter.maximum) fail(ErrorCode::kBadInput, where, ": \"min_value\" is above \"max_value\"");
   return parameter;
 }

@@ -1,4 +1,5 @@
-// What a trial knows by name, the points of trials, and the checks that every spec passes, from a file or made in code.
+// The metaparameters of trials and their ranges, the checks that every spec has to pass, the points of trials, and the fingerprint by which
+// two runs are recognised as the same study.
 #include "cohort/study/spec/spec.h"
 
 #include <algorithm>
@@ -25,11 +26,11 @@ struct ParameterRule {
   bool is_whole;
   double minimum, maximum;
   bool has_minimum, has_maximum;  // Whether the end itself is allowed.
-  const char* optimizers;         // That have it; empty: all.
-  int dimension;                  // Of the Halton sequence.
+  const char* optimizers;         // The optimizers that have it; empty: all.
+  int dimension;                  // Dimension of the Halton sequence.
 };
-// Each name has a dimension of its own, whatever else is searched, so a trial has the same units at every batch size even where one batch
-// size fixes a metaparameter or adds one. Names of one dimension never come together. The most important take the smallest primes.
+// Each name has a fixed dimension, whatever else is searched, so that a trial has the same units at every batch size even where one batch
+// size fixes or adds a metaparameter. Names that share a dimension exclude each other. The most important names have the smallest primes.
 constexpr ParameterRule kRules[] = {
     {"learning_rate", false, 0, kInfinity, false, false, "", 0},
     {"momentum", false, 0, 1, true, false, "momentum nesterov", 1},
@@ -105,7 +106,7 @@ void check_space(const StudySpec& spec, const SearchSpace& space) {
   std::set<std::string> names;
   for (const Metaparameter& parameter : space) {
     check_trial_parameter(spec, parameter);
-    if (!names.insert(parameter.name).second) fail(ErrorCode::kBadInput, parameter.name, " is there twice");
+    if (!names.insert(parameter.name).second) fail(ErrorCode::kBadInput, parameter.name, " is given twice");
   }
   if (!names.contains("learning_rate")) fail(ErrorCode::kBadInput, "no learning_rate is searched or fixed");
   if ((spec.optimizer == "momentum" || spec.optimizer == "nesterov") && !names.contains("momentum"))
@@ -157,7 +158,7 @@ void check_spec(const StudySpec& spec) {
 
 std::vector<int64_t> evaluation_steps(double ratio, int64_t train_steps) {
   constexpr size_t kMaxEvaluations = 1'000'000;
-  constexpr double kRounding = 1e-9;  // 1.1 x 10 is 11.000000000000002 in binary; its ceiling is meant to be 11.
+  constexpr double kRounding = 1e-9;  // 1.1 x 10 is 11.000000000000002 in binary; its ceiling should be 11.
   std::vector<int64_t> steps = {0};
   while (steps.back() < train_steps) {
     const double next = std::ceil(ratio * static_cast<double>(steps.back()) * (1 - kRounding));
@@ -179,7 +180,7 @@ Parameters parameters_of_trial(const StudySpec& spec, const BatchSpec& batch, in
   return point_at(batch.space, units);
 }
 
-// What decides a trial's result, as one line of JSON, and what differs between two such lines.
+// The fingerprint: the settings that determine a trial's result, as one line of JSON, and the differences of two fingerprints.
 namespace {
 
 Json readable(const SearchSpace& space) {
@@ -211,7 +212,7 @@ void compare_spaces(const std::string& batch, const Json& before, const Json& no
 
 void compare_batches(const Json& before, const Json& now, std::vector<std::string>& differences) {
   for (const auto& [size, was] : before.items()) {
-    if (!now.contains(size)) continue;  // Not asked for this time: it stays as it is.
+    if (!now.contains(size)) continue;  // Not in the new spec: the stored batch size is kept.
     const Json& is = now[size];
     const auto steps_before = was.at("steps").get<int64_t>(), steps_now = is.at("steps").get<int64_t>();
     if (steps_now < steps_before)
@@ -225,7 +226,7 @@ void compare_batches(const Json& before, const Json& now, std::vector<std::strin
 
 std::vector<std::string> compare(const Json& before, const Json& now) {
   std::vector<std::string> differences;
-  // Stores that know nothing of a key have what it was before there was one.
+  // Fingerprints of older versions lack these keys; the values are the behaviour of those versions.
   static const std::map<std::string, std::string> later = {
       {"label_smoothing_over", "all"}, {"batches_at_the_end_of_an_epoch", "cut"}, {"evaluate_test", "false"}, {"image_size", "0"}};
   for (const auto& [key, first] : later)
@@ -264,7 +265,7 @@ std::string fingerprint(const StudySpec& spec) {
                {"halving", spec.halving}};
   if (!spec.is_noisy_quadratic()) json["batches_at_the_end_of_an_epoch"] = "run on";
   if (spec.label_smoothing_over != "all")
-    json["label_smoothing_over"] = spec.label_smoothing_over;  // So stores that know nothing of it fit.
+    json["label_smoothing_over"] = spec.label_smoothing_over;  // Omitted at the default, for stores of older versions.
   if (spec.image_size > 0) json["image_size"] = std::to_string(spec.image_size);
   if (spec.evaluate_test) json["evaluate_test"] = "true";
   json["goals"] = Json::array();
@@ -280,7 +281,7 @@ std::string explain_difference(const std::string& fingerprint_of_store, const st
   try {
     return join(compare(Json::parse(fingerprint_of_store), Json::parse(fingerprint_now)), "; ");
   } catch (const Json::exception& error) {
-    fail(ErrorCode::kBadInput, "what the store says of its study cannot be compared: ", error.what());
+    fail(ErrorCode::kBadInput, "the fingerprint of the store cannot be compared: ", error.what());
   }
 }
 

@@ -1,4 +1,5 @@
-// A spec from TOML: a reader of tables whose every error names its line, then what a spec holds.
+// Parses a spec from TOML: first a reader of tables whose errors name file, line and key, then the tables of a spec. Checks within one
+// table are here, checks between tables in spec.cpp.
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -6,7 +7,9 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,15 +24,16 @@
 namespace cohort::study {
 namespace {
 
-/// One table of a TOML file whose every error is a line "FILE:LINE: [TABLE] KEY: what was expected, what was found".
+/// One table of a TOML file. All errors have the form "FILE:LINE: [TABLE] KEY: what was expected, what was found".
 class TomlTable {
  public:
-  /// The whole file. `known`: the keys that it may have. Error(kBadInput) for others, with the nearest known one.
+  /// The root table. Error(kBadInput) for keys that are not in `known`, with the nearest known one.
   TomlTable(std::string file, const toml::table& root, const std::vector<std::string>& known);
 
   bool has(const std::string& key) const { return table_ && table_->contains(key); }
   std::vector<std::string> keys() const;
-  /// An empty one where the key is missing. Empty `known`: any keys. `or_else`: what else its reader takes, for the error ("a number").
+  /// An empty table where the key is missing. With an empty `known` any key is valid. `or_else`: other accepted types, for the error
+  /// message.
   TomlTable table(const std::string& key, const std::vector<std::string>& known, const std::string& or_else = "") const;
   bool is_number(const std::string& key) const { return has(key) && table_->get(key)->is_number(); }
   bool is_list(const std::string& key) const { return has(key) && table_->get(key)->is_array(); }
@@ -65,11 +69,15 @@ class TomlTable {
   std::string place(const toml::node* node) const;
   std::string title() const { return name_.empty() ? "" : "[" + name_ + "] "; }
   [[noreturn]] void fail_type(const std::string& key, const toml::node& node, const std::string& expected) const;
-  const toml::array& list(const std::string& key, const std::string& expected) const;
+  /// The value of a key, or `fallback`; `convert` returns none for invalid nodes.
+  template <typename Value, typename Convert>
+  Value scalar(const std::string& key, const Value& fallback, const std::string& expected, const Convert& convert) const;
+  template <typename Value, typename Convert>
+  std::vector<Value> list(const std::string& key, const std::string& expected, const Convert& convert) const;
 
   std::string file_, name_;
-  const toml::table* table_;  // None where the file has no such table.
-  int64_t line_ = 0;          // Of the heading; 0 where unknown.
+  const toml::table* table_;  // Null where the file has no such table.
+  int64_t line_ = 0;          // Line of the heading; 0 where unknown.
 };
 
 std::string describe(const toml::node& node) {
@@ -82,17 +90,22 @@ std::string describe(const toml::node& node) {
   return "a date or time";
 }
 
-/// Whole numbers count as numbers.
-bool to_number(const toml::node& node, double& value) {
-  if (const auto* whole = node.as_integer()) value = static_cast<double>(whole->get());
-  else if (const auto* number = node.as_floating_point()) value = number->get();
-  else return false;
-  return std::isfinite(value);
+std::optional<std::string> text_of(const toml::node& node) { return node.value_exact<std::string>(); }
+
+std::optional<int64_t> whole_of(const toml::node& node, int64_t minimum, int64_t maximum) {
+  const std::optional<int64_t> value = node.value_exact<int64_t>();
+  return value && *value >= minimum && *value <= maximum ? value : std::nullopt;
 }
 
-bool is_bare_key(const std::string& key) {
-  return !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; });
+/// Finite numbers; also converts whole numbers.
+std::optional<double> number_of(const toml::node& node, double minimum, double maximum) {
+  const auto* whole = node.as_integer();
+  const std::optional<double> value = whole ? std::optional(static_cast<double>(whole->get())) : node.value_exact<double>();
+  return value && *value >= minimum && *value <= maximum ? value : std::nullopt;
 }
+
+bool is_name_character(unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; }
+bool is_bare_key(const std::string& key) { return !key.empty() && std::all_of(key.begin(), key.end(), is_name_character); }
 
 TomlTable::TomlTable(std::string file, const toml::table& root, const std::vector<std::string>& known)
     : file_(std::move(file)), table_(&root) {
@@ -140,80 +153,63 @@ void TomlTable::fail_type(const std::string& key, const toml::node& node, const 
   fail(ErrorCode::kBadInput, place(&node), title(), printable_key(key), ": expected ", expected, ", found ", describe(node));
 }
 
-std::string TomlTable::text(const std::string& key, const std::string& fallback) const {
+template <typename Value, typename Convert>
+Value TomlTable::scalar(const std::string& key, const Value& fallback, const std::string& expected, const Convert& convert) const {
   if (!has(key)) return fallback;
   const toml::node& node = *table_->get(key);
-  if (!node.is_string()) fail_type(key, node, "a text in quotes");
-  return node.as_string()->get();
+  const std::optional<Value> value = convert(node);
+  if (!value) fail_type(key, node, expected);
+  return *value;
+}
+
+template <typename Value, typename Convert>
+std::vector<Value> TomlTable::list(const std::string& key, const std::string& expected, const Convert& convert) const {
+  std::vector<Value> values;
+  if (!has(key)) return values;
+  const toml::node& node = *table_->get(key);
+  if (!node.is_array()) fail_type(key, node, expected);
+  for (const toml::node& item : *node.as_array()) {
+    const std::optional<Value> value = convert(item);
+    if (!value) fail_type(key, item, expected);
+    values.push_back(*value);
+  }
+  return values;
+}
+
+std::string TomlTable::text(const std::string& key, const std::string& fallback) const {
+  return scalar(key, fallback, "a text in quotes", text_of);
 }
 
 int64_t TomlTable::whole(const std::string& key, int64_t fallback, int64_t minimum, int64_t maximum) const {
-  if (!has(key)) return fallback;
-  const toml::node& node = *table_->get(key);
-  const auto* value = node.as_integer();
-  if (!value || value->get() < minimum || value->get() > maximum)
-    fail_type(key, node, concat("a whole number from ", minimum, " to ", maximum));
-  return value->get();
+  return scalar(key, fallback, concat("a whole number from ", minimum, " to ", maximum),
+                [&](const toml::node& node) { return whole_of(node, minimum, maximum); });
 }
 
 double TomlTable::number(const std::string& key, double fallback, double minimum, double maximum) const {
-  if (!has(key)) return fallback;
-  const toml::node& node = *table_->get(key);
-  double value = 0;
-  if (!to_number(node, value) || value < minimum || value > maximum)
-    fail_type(key, node, "a number from " + number_text(minimum) + " to " + number_text(maximum));
-  return value;
+  return scalar(key, fallback, "a number from " + number_text(minimum) + " to " + number_text(maximum),
+                [&](const toml::node& node) { return number_of(node, minimum, maximum); });
 }
 
 bool TomlTable::flag(const std::string& key, bool fallback) const {
-  if (!has(key)) return fallback;
-  const toml::node& node = *table_->get(key);
-  if (!node.is_boolean()) fail_type(key, node, "true or false");
-  return node.as_boolean()->get();
-}
-
-const toml::array& TomlTable::list(const std::string& key, const std::string& expected) const {
-  const toml::node& node = *table_->get(key);
-  if (!node.is_array()) fail_type(key, node, expected);
-  return *node.as_array();
+  return scalar(key, fallback, "true or false", [](const toml::node& node) { return node.value_exact<bool>(); });
 }
 
 std::vector<std::string> TomlTable::texts(const std::string& key) const {
-  std::vector<std::string> values;
-  if (!has(key)) return values;
-  const std::string expected = "a list of texts in quotes";
-  for (const toml::node& node : list(key, expected)) {
-    if (!node.is_string()) fail_type(key, node, expected);
-    values.push_back(node.as_string()->get());
-  }
-  return values;
+  return list<std::string>(key, "a list of texts in quotes", text_of);
 }
 
 std::vector<int64_t> TomlTable::wholes(const std::string& key, int64_t minimum, int64_t maximum) const {
-  std::vector<int64_t> values;
-  if (!has(key)) return values;
-  const std::string expected = concat("a list of whole numbers from ", minimum, " to ", maximum);
-  for (const toml::node& node : list(key, expected)) {
-    const auto* value = node.as_integer();
-    if (!value || value->get() < minimum || value->get() > maximum) fail_type(key, node, expected);
-    values.push_back(value->get());
-  }
-  return values;
+  return list<int64_t>(key, concat("a list of whole numbers from ", minimum, " to ", maximum),
+                       [&](const toml::node& node) { return whole_of(node, minimum, maximum); });
 }
 
 std::vector<double> TomlTable::numbers(const std::string& key) const {
-  std::vector<double> values;
-  if (!has(key)) return values;
-  const std::string expected = "a list of finite numbers";
-  for (const toml::node& node : list(key, expected)) {
-    double value = 0;
-    if (!to_number(node, value)) fail_type(key, node, expected);
-    values.push_back(value);
-  }
-  return values;
+  constexpr double kMax = std::numeric_limits<double>::max();
+  return list<double>(key, "a list of finite numbers", [](const toml::node& node) { return number_of(node, -kMax, kMax); });
 }
 
-// SPEC.toml as a StudySpec. What one table says is read here; what must hold between them is spec.cpp's.
+// The tables of SPEC.toml.
+
 constexpr size_t kMaxFileBytes = 1 << 20, kMaxBatchSizes = 100, kMaxNameLength = 100;
 constexpr int64_t kMaxBatchSize = 1'000'000'000, kMaxTrials = 1'000'000, kMaxSteps = 1'000'000'000'000, kMaxSamples = 2'000'000'000;
 constexpr double kLargest = 1e300;
@@ -221,12 +217,11 @@ constexpr double kLargest = 1e300;
 using Type = Metaparameter::Type;
 using Scale = Metaparameter::Scale;
 
-/// Every run of other characters becomes one '-'.
+/// Replaces every run of characters that names may not have by one '-'.
 std::string as_name(const std::string& text) {
   std::string name;
   for (const char c : text) {
-    const bool keep = std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
-    if (keep) name += c;
+    if (is_name_character(static_cast<unsigned char>(c))) name += c;
     else if (!name.empty() && name.back() != '-') name += '-';
   }
   while (!name.empty() && name.back() == '-') name.pop_back();
@@ -236,9 +231,8 @@ std::string as_name(const std::string& text) {
 
 std::string read_name(const TomlTable& table, const std::string& key, const std::string& fallback) {
   const std::string name = table.text(key, fallback);
-  const bool good = !name.empty() && name.size() <= kMaxNameLength &&
-                    std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; });
-  if (!good) table.fail_at(key, "expected 1 to ", kMaxNameLength, " letters, digits, - and _, found ", quote_text(name));
+  if (!is_bare_key(name) || name.size() > kMaxNameLength)
+    table.fail_at(key, "expected 1 to ", kMaxNameLength, " letters, digits, - and _, found ", quote_text(name));
   return name;
 }
 
@@ -281,7 +275,7 @@ void read_workload(const TomlTable& table, const std::string& file, StudySpec& s
   const auto is_of = [&](const char* kind) { return spec.data.starts_with(kind); };
   if (spec.image_size > 0 &&
       (spec.is_noisy_quadratic() || is_of("synthetic:") || is_of("text:") || is_of("csv:") || is_of("npy:") || is_of("safetensors:")))
-    table.fail_at("image_size", "is for pictures of files, and data is ", quote_text(spec.data), "; leave it out");
+    table.fail_at("image_size", "is for image files, and data is ", quote_text(spec.data), "; leave it out");
   spec.weight_decay = table.number("weight_decay", spec.weight_decay, 0, 1e3);
   if (table.has("label_smoothing_over"))
     spec.label_smoothing_over = choose<std::string>(table, "label_smoothing_over", {{"all", "all"}, {"others", "others"}}, "all");
@@ -289,7 +283,7 @@ void read_workload(const TomlTable& table, const std::string& file, StudySpec& s
   if (!spec.synthetic.empty()) {
     if (!spec.synthetic.starts_with("synthetic:"))
       table.fail_at("synthetic", "expected synthetic:SHAPE, found ", quote_text(spec.synthetic));
-    table.at("synthetic", [&] { open_data(spec.synthetic, {.context = spec.context}); });  // Opening makes no samples: cheap.
+    table.at("synthetic", [&] { open_data(spec.synthetic, {.context = spec.context}); });  // Opening generates no samples, so it is cheap.
   }
 }
 
@@ -325,11 +319,11 @@ Metaparameter read_metaparameter(const TomlTable& search, const std::string& nam
   return type == Type::kDiscrete ? read_choice(table, name) : read_range(table, name, type);
 }
 
-/// By name. Known names only.
+/// Metaparameters by name.
 std::map<std::string, Metaparameter> read_search(const TomlTable& table, const StudySpec& spec) {
   std::map<std::string, Metaparameter> search;
   for (const std::string& name : table.keys()) {
-    table.at(name, [&] { is_whole_parameter(name); });  // Is it known at all?
+    table.at(name, [&] { is_whole_parameter(name); });  // Refuses unknown names.
     Metaparameter parameter = read_metaparameter(table, name);
     table.at(name, [&] { check_trial_parameter(spec, parameter); });
     search[name] = std::move(parameter);
@@ -337,7 +331,7 @@ std::map<std::string, Metaparameter> read_search(const TomlTable& table, const S
   return search;
 }
 
-/// One number for all batch sizes, or a list beside batch_sizes.
+/// One number for all batch sizes, or a list parallel to batch_sizes.
 std::vector<int64_t> read_per_batch(const TomlTable& table, const std::string& key, size_t num_batches, int64_t maximum) {
   if (!table.is_list(key)) return std::vector<int64_t>(num_batches, table.whole(key, 0, 1, maximum));  // 0: not given.
   std::vector<int64_t> values = table.wholes(key, 1, maximum);
@@ -382,7 +376,7 @@ void read_study(const TomlTable& table, StudySpec& spec) {
   for (size_t i = 0; i < sizes.size(); ++i) spec.batches.push_back({sizes[i], trials[i], steps[i], {}});
 }
 
-/// [batch.N]: what differs at batch size N.
+/// [batch.N]: the settings that differ at batch size N.
 struct Override {
   int64_t num_trials = 0, train_steps = 0;
   std::map<std::string, Metaparameter> search;
@@ -416,7 +410,7 @@ void fill_batches(const TomlTable& root, StudySpec& spec) {
     for (const char* key : {"trials", "steps"})
       if ((key[0] == 't' ? batch.num_trials : batch.train_steps) == 0)
         study_table.fail_at("", key, " is missing, and [batch.", batch.batch_size, "] has none");
-    own.search.insert(search.begin(), search.end());  // Keeps its own.
+    own.search.insert(search.begin(), search.end());  // Its own entries have priority.
     for (const std::string& name : trial_parameters())
       if (const auto found = own.search.find(name); found != own.search.end()) batch.space.push_back(found->second);
     study_table.at("evaluation_ratio", [&] { evaluation_steps(spec.evaluation_ratio, batch.train_steps); });

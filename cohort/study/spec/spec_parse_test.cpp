@@ -172,7 +172,7 @@ TEST_CASE("spec: wrong keys, types and values name file and line") {
   const StudySpec small = parse_spec(replaced(kSpec, "val_samples = 500", "image_size = 14"), "my.toml");
   CHECK(small.image_size == 14);
   CHECK(parse_spec(to_toml(small), "again.toml").image_size == 14);
-  check_refused("data = \"fashion-mnist\"", "image_size = 14\ndata = \"text:x\"", "is for pictures of files");
+  check_refused("data = \"fashion-mnist\"", "image_size = 14\ndata = \"text:x\"", "is for image files");
   check_refused("val_samples = 500", "image_size = 5000", "from 0 to 4096");
   check_refused("synthetic:1x28x28,samples=100", "synthetic:1x28,samples=100", "expected a shape");
   check_refused("synthetic:1x28x28,samples=100", "fashion-mnist", "expected synthetic:SHAPE");

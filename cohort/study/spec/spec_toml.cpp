@@ -1,8 +1,7 @@
-// A spec as TOML. What all batch sizes share is written once; what differs goes into lists beside batch_sizes (trials, steps) or into
-// [batch.N.search].
+// Writes a spec as TOML. Values that all batch sizes share are written once; others go into lists parallel to batch_sizes (trials, steps)
+// or into [batch.N.search].
 
 #include <algorithm>
-#include <charconv>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
@@ -10,12 +9,6 @@
 #include "cohort/study/spec/spec.h"
 
 namespace cohort::study {
-
-std::string number_text(double value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-  return {text, end};
-}
 
 namespace {
 
@@ -26,7 +19,7 @@ std::string list(const Values& values, const Text& text) {
   return "[" + join(parts, ", ") + "]";
 }
 
-/// One number where all batch sizes have the same, else a list beside batch_sizes.
+/// One number where all batch sizes have the same, else a list parallel to batch_sizes.
 std::string per_batch(const std::vector<BatchSpec>& batches, int64_t BatchSpec::* member) {
   const bool same =
       std::all_of(batches.begin(), batches.end(), [&](const BatchSpec& batch) { return batch.*member == batches[0].*member; });
@@ -34,21 +27,12 @@ std::string per_batch(const std::vector<BatchSpec>& batches, int64_t BatchSpec::
   return list(batches, [&](const BatchSpec& batch) { return std::to_string(batch.*member); });
 }
 
-std::string inline_table(const Metaparameter& parameter) {
-  if (parameter.type == Metaparameter::Type::kDiscrete) {
-    if (parameter.values.size() == 1) return number_text(parameter.values[0]);
-    return "{ values = " + list(parameter.values, number_text) + " }";
-  }
-  return concat("{ type = \"", name_of(parameter.type), "\", scale = \"", name_of(parameter.scale),
-                "\", min = ", number_text(parameter.minimum), ", max = ", number_text(parameter.maximum), " }");
-}
-
 const Metaparameter* find(const SearchSpace& space, const std::string& name) {
   const auto found = std::find_if(space.begin(), space.end(), [&](const Metaparameter& parameter) { return parameter.name == name; });
   return found == space.end() ? nullptr : &*found;
 }
 
-/// What the study's own [search] says of a name: the first batch size's, where every batch size has one.
+/// The entry of the study's own [search]: that of the first batch size, where every batch size has one.
 const Metaparameter* shared(const StudySpec& spec, const std::string& name) {
   for (const BatchSpec& batch : spec.batches)
     if (!find(batch.space, name)) return nullptr;
@@ -58,12 +42,12 @@ const Metaparameter* shared(const StudySpec& spec, const std::string& name) {
 std::string search_text(const StudySpec& spec) {
   std::string out = "\n[search]\n";
   for (const std::string& name : trial_parameters())
-    if (const Metaparameter* parameter = shared(spec, name)) out += name + " = " + inline_table(*parameter) + "\n";
+    if (const Metaparameter* parameter = shared(spec, name)) out += name + " = " + to_toml(*parameter) + "\n";
   for (const BatchSpec& batch : spec.batches) {
     std::string own;
     for (const Metaparameter& parameter : batch.space) {
       const Metaparameter* base = shared(spec, parameter.name);
-      if (!base || inline_table(*base) != inline_table(parameter)) own += parameter.name + " = " + inline_table(parameter) + "\n";
+      if (!base || to_toml(*base) != to_toml(parameter)) own += parameter.name + " = " + to_toml(parameter) + "\n";
     }
     if (!own.empty()) out += concat("\n[batch.", batch.batch_size, ".search]\n", own);
   }
@@ -92,6 +76,15 @@ std::string study_text(const StudySpec& spec) {
 }
 
 }  // namespace
+
+std::string to_toml(const Metaparameter& parameter) {
+  if (parameter.type == Metaparameter::Type::kDiscrete) {
+    if (parameter.values.size() == 1) return number_text(parameter.values[0]);
+    return "{ values = " + list(parameter.values, number_text) + " }";
+  }
+  return concat("{ type = \"", name_of(parameter.type), "\", scale = \"", name_of(parameter.scale),
+                "\", min = ", number_text(parameter.minimum), ", max = ", number_text(parameter.maximum), " }");
+}
 
 std::string to_toml(const StudySpec& spec) {
   std::string out;

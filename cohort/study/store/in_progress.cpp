@@ -1,4 +1,4 @@
-// Trials that the store does not have yet: as JSON, and as files of DIR/in_progress.
+// Trials that are not in the store yet: as JSON, and as files of DIR/in_progress.
 #include "cohort/study/store/in_progress.h"
 
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace {
 
 double number(const Json& json) { return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>(); }
 
-/// The library's own exceptions name neither file nor field.
+/// Adds the source to nlohmann's exceptions.
 template <typename Read>
 auto checked(const std::string& what, const Read& read) {
   try {
@@ -103,14 +103,14 @@ Trial read_trial(const std::string& path) {
   return trial_from_json(parse_strict_ordered_json(read_small_file(path, kMaxFileBytes), {.path = path}), path);
 }
 
-/// None, and a warning, where the file is damaged: that costs one trial, not the study.
-std::optional<Trial> whole_trial(const std::string& path, int64_t id) {
+/// None, with a warning, where the file is damaged: then only this trial is run again.
+std::optional<Trial> read_valid_trial(const std::string& path, int64_t id) {
   try {
     Trial trial = read_trial(path);
     if (trial.id != id) fail(ErrorCode::kBadInput, path, ": holds trial ", trial.id, ", and its name says ", id);
     return trial;
   } catch (const Error& error) {
-    log_warning(concat("the trial ", path, " can not be used: ", error.what(), "; it is run again"));
+    log_warning(concat("the trial ", path, " cannot be used: ", error.what(), "; it is run again"));
     return std::nullopt;
   }
 }
@@ -120,7 +120,7 @@ std::optional<Trial> whole_trial(const std::string& path, int64_t id) {
 InProgress::InProgress(const std::string& study_folder) : folder_(study_folder + "/in_progress") {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  if (error) fail(ErrorCode::kFailed, "cannot make folder ", folder_, ": ", error.message());
+  if (error) fail(ErrorCode::kFailed, "cannot create folder ", folder_, ": ", error.message());
 }
 
 std::string InProgress::path(int64_t batch_size, int64_t id, int64_t train_steps, const char* kind) const {
@@ -140,7 +140,7 @@ Trial InProgress::read(int64_t batch_size, int64_t id, int64_t train_steps) cons
 }
 
 void InProgress::remove(int64_t batch_size, int64_t id, int64_t train_steps) {
-  std::error_code ignored;  // Most were never written.
+  std::error_code ignored;  // Most files do not exist.
   for (const char* kind : {"trial", "snapshot"}) std::filesystem::remove(path(batch_size, id, train_steps, kind), ignored);
 }
 
@@ -156,7 +156,7 @@ void InProgress::restore(const std::function<bool(int64_t, int64_t, int64_t)>& w
       continue;
     }
     if (!name->is_trial) continue;
-    if (const std::optional<Trial> trial = whole_trial(path.string(), name->id)) kept(name->batch_size, *trial);
+    if (const std::optional<Trial> trial = read_valid_trial(path.string(), name->id)) kept(name->batch_size, *trial);
     else std::filesystem::remove(path, ignored);
   }
 }

@@ -1,8 +1,6 @@
 #pragma once
-// Trials as one line of JSON: between ranks, and in files of trials that ended but are not decided. Doubles survive bit for bit; numbers
-// that are not finite become null and come back as NaN.
-
-#include <nlohmann/json_fwd.hpp>
+// Trials as one line of JSON, for messages between ranks and for files of ended trials that are not decided. Doubles are preserved bit for
+// bit; numbers that are not finite become null and are read back as NaN.
 
 #include <cstdint>
 #include <functional>
@@ -18,30 +16,29 @@ namespace cohort::study {
 Json to_json(const Trial& trial);
 Json to_json(const TrialOrder& order);
 Json to_json(const TrialBound& bound);
-/// Error(kBadInput) naming `what` for anything that is not what to_json writes.
+/// Error(kBadInput) naming `what` where the JSON is not as to_json() writes it.
 Trial trial_from_json(const Json& json, const std::string& what);
 TrialOrder order_from_json(const Json& json, const std::string& what);
 TrialBound bound_from_json(const Json& json, const std::string& what);
 
-// DIR/in_progress: what a study that is killed goes on from. B_ID_BUDGET.snapshot is a running trial's state, written by its runner;
-// B_ID_BUDGET.trial is a trial that ended while a lower id still ran, so that it is not decided. Both go when the trial is stored.
-
-/// The rank that owns the store. One thread.
+/// The folder DIR/in_progress, from which a killed study resumes. B_ID_BUDGET.snapshot is a running trial's state, written by its runner;
+/// B_ID_BUDGET.trial is a trial that ended while a lower id still ran, so that it is not decided. Both are removed when the trial is
+/// stored. Used by one thread of the rank that owns the store.
 class InProgress {
  public:
-  /// Makes the folder.
+  /// Creates the folder.
   explicit InProgress(const std::string& study_folder);
-  /// The file that a runner saves to; a trial of another budget does not find it.
+  /// The path of a snapshot, which depends on the budget.
   std::string snapshot(int64_t batch_size, int64_t id, int64_t train_steps) const;
-  /// Durable when it returns.
+  /// Writes an ended trial durably.
   void keep(int64_t batch_size, int64_t train_steps, const Trial& trial);
   Trial read(int64_t batch_size, int64_t id, int64_t train_steps) const;
   void remove(int64_t batch_size, int64_t id, int64_t train_steps);
-  /// Every kept trial for which `wanted`; all other files are removed (but snapshots for which it is true), with a warning those that are
-  /// damaged.
+  /// Calls `kept` for every trial file for which `wanted` is true, and removes all files for which it is false, and damaged ones with a
+  /// warning.
   void restore(const std::function<bool(int64_t batch_size, int64_t id, int64_t train_steps)>& wanted,
                const std::function<void(int64_t batch_size, const Trial&)>& kept);
-  /// Removes the folder with all that is in it: the study is done.
+  /// Removes the folder and its content when the study is done.
   void remove_all();
 
  private:

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kLockTimeoutMilliseconds = 30'000;
 
-/// file:PATH?immutable=1 with what has a meaning in a URI written as %XX.
+/// file:PATH?immutable=1 with special characters of URIs as %XX.
 std::string immutable_uri(const std::string& path) {
   std::string uri = "file:";
   for (const char character : path) {
@@ -33,7 +33,7 @@ std::string immutable_uri(const std::string& path) {
   return uri + "?immutable=1";
 }
 
-/// The system's reason, where there is one.
+/// The system's error message, where there is one.
 std::string because_of(int errno_value) { return errno_value != 0 ? concat(": ", std::strerror(errno_value)) : ""; }
 
 }  // namespace
@@ -42,13 +42,13 @@ void Database::Close::operator()(sqlite3* handle) const { sqlite3_close_v2(handl
 
 Database::Database(const std::string& path, Mode mode) : path_(path) {
   sqlite3* handle = nullptr;
-  // Readers open for writing too where they may: only so can they finish what a killed writer left half done.
+  // Readers open for writing too where permitted, to recover the transaction of a killed writer.
   const int flags = mode == Mode::kWrite  ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE
                     : mode == Mode::kRead ? SQLITE_OPEN_READWRITE
                                           : SQLITE_OPEN_READONLY | SQLITE_OPEN_URI;
   const std::string name = mode == Mode::kImmutable ? immutable_uri(path) : path;
   const int code = sqlite3_open_v2(name.c_str(), &handle, flags, nullptr);
-  handle_.reset(handle);  // There is one after most failures too.
+  handle_.reset(handle);  // After most failures there is a handle too.
   if (code != SQLITE_OK) fail_with(code);
   sqlite3_extended_result_codes(handle, 1);
   set_lock_timeout(kLockTimeoutMilliseconds);
@@ -59,7 +59,7 @@ void Database::set_lock_timeout(int milliseconds) { sqlite3_busy_timeout(handle_
 
 void Database::fail_with(int code) const {
   const int reason = handle_ ? sqlite3_system_errno(handle_.get()) : 0;
-  // SQLITE_FULL is ENOSPC; a quota or a limit of the file's size (EDQUOT, EFBIG) comes as a failed write, often without its errno.
+  // SQLITE_FULL is ENOSPC; a quota or file size limit (EDQUOT, EFBIG) is a failed write, often without its errno.
   const bool is_full = (code & 0xff) == SQLITE_FULL;
   if (is_full || code == SQLITE_IOERR_WRITE)
     fail(ErrorCode::kFailed, "cannot write ", path_, ": ",
@@ -110,20 +110,17 @@ Statement::Statement(const Database& database, const std::string& sql) : databas
   if (code != SQLITE_OK) database.fail_with(code);
 }
 
-Statement& Statement::bind(int parameter, int64_t value) {
-  if (const int code = sqlite3_bind_int64(handle_.get(), parameter, value); code != SQLITE_OK) database_->fail_with(code);
-  return *this;
-}
-
-Statement& Statement::bind(int parameter, double value) {
-  if (const int code = sqlite3_bind_double(handle_.get(), parameter, value); code != SQLITE_OK) database_->fail_with(code);
-  return *this;
-}
-
-Statement& Statement::bind(int parameter, const std::string& value) {
-  const int code = sqlite3_bind_text64(handle_.get(), parameter, value.data(), value.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+Statement& Statement::check(int code) {
   if (code != SQLITE_OK) database_->fail_with(code);
   return *this;
+}
+
+Statement& Statement::bind(int parameter, int64_t value) { return check(sqlite3_bind_int64(handle_.get(), parameter, value)); }
+
+Statement& Statement::bind(int parameter, double value) { return check(sqlite3_bind_double(handle_.get(), parameter, value)); }
+
+Statement& Statement::bind(int parameter, const std::string& value) {
+  return check(sqlite3_bind_text64(handle_.get(), parameter, value.data(), value.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
 }
 
 bool Statement::step() {
@@ -158,12 +155,12 @@ std::string Statement::text(int column) const {
 bool Statement::is_null(int column) const { return sqlite3_column_type(handle_.get(), column) == SQLITE_NULL; }
 
 Transaction::Transaction(Database& database, Kind kind) : database_(database) {
-  // A write that begins as a read may find that another one came between, and could then only fail.
+  // A transaction that begins as a read cannot be upgraded after another writer committed.
   database_.execute(kind == Kind::kWrite ? "BEGIN IMMEDIATE" : "BEGIN");
 }
 
 Transaction::~Transaction() {
-  // After some failures (a full disk) SQLite has rolled back by itself.
+  // After some failures (a full disk) SQLite has already rolled back.
   if (open_ && sqlite3_get_autocommit(database_.handle()) == 0) sqlite3_exec(database_.handle(), "ROLLBACK", nullptr, nullptr, nullptr);
 }
 

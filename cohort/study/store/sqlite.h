@@ -1,6 +1,6 @@
 #pragma once
-// The C interface of SQLite without leaks and without silent failures: a connection, a prepared statement, a transaction. Every failure is
-// an Error of one line with the file and what to do. docs/adr/0014-sqlite-store.md.
+// RAII wrappers of the C interface of SQLite: a connection, a prepared statement, a transaction. Every failure is an Error of one line with
+// the file and what to do. docs/adr/0014-sqlite-store.md.
 
 #include <cstdint>
 #include <memory>
@@ -11,28 +11,28 @@ struct sqlite3_stmt;
 
 namespace cohort::study {
 
-/// One connection. One thread; not to be carried over a fork.
+/// One connection. Used by one thread; must not be used after a fork.
 class Database {
  public:
   enum class Mode {
-    kWrite,     ///< Makes the file where it is missing.
-    kRead,      ///< Of a file that others may be writing. Changes no data, yet may tidy up after a writer that was killed.
-    kImmutable  ///< Of a file that no one writes, in a place where nothing can be written.
+    kWrite,     ///< Creates the file where it is missing.
+    kRead,      ///< For files that others may be writing. Changes no data, but may recover after a killed writer.
+    kImmutable  ///< For files in read-only folders, which no one writes.
   };
   Database(const std::string& path, Mode mode);
 
-  /// Statements without parameters and results.
+  /// Runs statements without parameters and results.
   void execute(const std::string& sql);
-  /// First column of the first row; 0 or "" where there is none.
+  /// The first column of the first row; 0 or "" where there is none.
   int64_t integer(const std::string& sql);
   std::string text(const std::string& sql);
 
   const std::string& path() const { return path_; }
-  /// How long a lock of another process is waited for; 30 s at first.
+  /// The time to wait for a lock of another process; 30 s by default.
   void set_lock_timeout(int milliseconds);
   sqlite3* handle() const { return handle_.get(); }
-  /// Throws what SQLite's result `code` means. kBadInput: the file is no database, damaged, or can not be opened or written; kFailed: a
-  /// full disk and all else.
+  /// Throws the Error for SQLite's result `code`. kBadInput: the file is not a database, damaged, or cannot be opened or written; kFailed:
+  /// a full disk and all other failures.
   [[noreturn]] void fail_with(int code) const;
 
  private:
@@ -51,9 +51,9 @@ class Statement {
   Statement& bind(int parameter, int64_t value);
   Statement& bind(int parameter, double value);  ///< NaN becomes NULL.
   Statement& bind(int parameter, const std::string& value);
-  /// Whether there is a (next) row.
+  /// Advances to the next row; false at the end.
   bool step();
-  /// Runs it to its end; it can be bound and run again.
+  /// Runs the statement to its end; it can then be bound and run again.
   void run();
   void reset();
 
@@ -66,11 +66,12 @@ class Statement {
   struct Finalize {
     void operator()(sqlite3_stmt* handle) const;
   };
+  Statement& check(int code);
   const Database* database_;
   std::unique_ptr<sqlite3_stmt, Finalize> handle_;
 };
 
-/// Rolled back where it is left without commit().
+/// Rolls back on destruction without commit().
 class Transaction {
  public:
   enum class Kind { kRead, kWrite };
@@ -85,8 +86,7 @@ class Transaction {
   bool open_ = true;
 };
 
-/// Whether `folder` lies on a file system that other machines may write too. Write-ahead logs share memory between processes, so they do
-/// not work there.
+/// Whether `folder` is on a network file system. Write-ahead logs share memory between processes, so they do not work there.
 bool is_network_file_system(const std::string& folder);
 
 }  // namespace cohort::study

@@ -1,4 +1,4 @@
-// A study in SQLite: the tables of its file, what stands beside it in the folder, and reading and adding.
+// A study in SQLite: the tables of study.db, the other files of the folder (study.toml, study.lock), and reading and adding trials.
 #include "cohort/study/store/store.h"
 
 #include <unistd.h>
@@ -53,7 +53,7 @@ bool is_study_store(Database& database) {
 }
 
 void make_tables(Database& database) {
-  // A row a measurement, without a row number of its own: sorted by (trial, step), so that a trial's curve is one piece of the file.
+  // One row per measurement, clustered by (trial, step), so that a trial's curve is contiguous in the file.
   std::string measurements = "CREATE TABLE measurements (trial INTEGER NOT NULL REFERENCES trials, step INTEGER NOT NULL";
   std::string view = "CREATE VIEW curves AS SELECT batch_size, id, status, step";
   for (int metric = 0; metric < kNumMetrics; ++metric) {
@@ -82,12 +82,12 @@ namespace {
 constexpr const char* kFileName = "/study.db";
 constexpr const char* kSpecName = "/study.toml";
 constexpr const char* kLockName = "/study.lock";
-constexpr double kSyncedFromSeconds = 0.4;  // A sync costs some 4 ms: 1 % of such a trial.
+constexpr double kSyncedFromSeconds = 0.4;  // A sync costs about 4 ms, 1 % of such a trial.
 
 void make_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) fail(ErrorCode::kBadInput, "cannot make the folder ", folder, ": ", error.message());
+  if (error) fail(ErrorCode::kBadInput, "cannot create the folder ", folder, ": ", error.message());
   check_writable_folder(folder);
 }
 
@@ -95,19 +95,24 @@ bool file_holds(const std::string& path, const std::string& content) {
   return ::access(path.c_str(), F_OK) == 0 && read_small_file(path, size_t{1} << 24) == content;
 }
 
-std::string goals_text(const std::vector<GoalSpec>& goals) {
-  Json json = Json::array();
-  for (const GoalSpec& goal : goals) json.push_back(goal.text());
-  return json.dump();
-}
-
 void set_value(Database& database, const std::string& key, const std::string& value) {
   Statement statement(database, "INSERT INTO study VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2");
   statement.bind(1, key).bind(2, value).run();
 }
 
-std::optional<std::string> value_of(Database& database, const char* table_and_columns, const std::string& key) {
-  Statement statement(database, table_and_columns);
+/// Sets the names, goals and seed of the study.
+void set_workload(Database& database, const StudyData& study) {
+  Json goals = Json::array();
+  for (const GoalSpec& goal : study.goals) goals.push_back(goal.text());
+  set_value(database, "dataset", study.dataset);
+  set_value(database, "model", study.model);
+  set_value(database, "optimizer", study.optimizer);
+  set_value(database, "seed", concat(study.seed));
+  set_value(database, "goals", goals.dump());
+}
+
+std::optional<std::string> value_of(Database& database, const char* select, const std::string& key) {
+  Statement statement(database, select);
   statement.bind(1, key);
   if (!statement.step()) return std::nullopt;
   return statement.text(0);
@@ -115,7 +120,12 @@ std::optional<std::string> value_of(Database& database, const char* table_and_co
 constexpr const char* kStudyValue = "SELECT value FROM study WHERE key = ?1";
 constexpr const char* kNoteValue = "SELECT text FROM notes WHERE name = ?1";
 
-/// What whoever ran the study says of it, and what came with it from an archive.
+void insert_note(Database& database, const std::string& name, const std::string& text) {
+  Statement statement(database, "INSERT INTO notes VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET text = ?2");
+  statement.bind(1, name).bind(2, text).run();
+}
+
+/// Warnings by the run (note "halving") and from an archive (note "warnings").
 std::vector<std::string> warnings_of(Database& database) {
   std::vector<std::string> warnings;
   for (const char* name : {"halving", "warnings"}) {
@@ -168,7 +178,7 @@ struct Store::State {
   explicit State(const std::string& where, Database::Mode mode) : folder(where), database(where + kFileName, mode) {}
 
   std::string folder;
-  std::unique_ptr<FolderLock> lock;  ///< Of a writer; outlives the connection.
+  std::unique_ptr<FolderLock> lock;  ///< Set for writers; outlives the connection.
   bool is_write_ahead = false;
   Database database;
   std::map<int64_t, SearchSpace> spaces;  ///< By batch size.
@@ -205,7 +215,7 @@ std::unique_ptr<Store::State> Store::State::open_writer(const std::string& folde
   auto state = std::make_unique<State>(folder, Database::Mode::kWrite);
   state->lock = std::move(lock);
   Database& database = state->database;
-  // Looked at before anything is written: a foreign file stays as it is.
+  // Checked before anything is written, so that a foreign file is not changed.
   const bool is_new = !is_study_store(database);
   state->is_write_ahead = !is_network_file_system(folder);
   set_journal(database, state->is_write_ahead ? Journal::kWriteAhead : Journal::kRollback);
@@ -217,12 +227,10 @@ void Store::State::write_study(const StudySpec& spec) {
   Transaction transaction(database, Transaction::Kind::kWrite);
   set_value(database, "spec", to_toml(spec));
   set_value(database, "fingerprint", fingerprint(spec));
-  set_value(database, "dataset", spec.dataset_name);
-  set_value(database, "model", spec.model_name);
-  set_value(database, "optimizer", spec.optimizer);
-  set_value(database, "seed", concat(spec.seed));
+  set_workload(
+      database,
+      {.dataset = spec.dataset_name, .model = spec.model_name, .optimizer = spec.optimizer, .goals = spec.goals, .seed = spec.seed});
   set_value(database, "train_samples", concat(spec.train_samples));
-  set_value(database, "goals", goals_text(spec.goals));
   for (const BatchSpec& batch : spec.batches)
     set_batch(database, {.batch_size = batch.batch_size,
                          .space = batch.space,
@@ -244,7 +252,7 @@ void Store::State::load_spaces() {
 void Store::State::insert(int64_t batch_size, const Trial& trial) {
   check_trial(batch_size, trial);
   const auto space = spaces.find(batch_size);
-  if (space == spaces.end()) fail(ErrorCode::kFailed, database.path(), ": batch size ", batch_size, " is not of this study");
+  if (space == spaces.end()) fail(ErrorCode::kFailed, database.path(), ": batch size ", batch_size, " does not belong to this study");
   if (!insert_trial) {
     insert_trial = std::make_unique<Statement>(
         database,
@@ -302,8 +310,8 @@ Store::~Store() {
   state_->insert_trial.reset();
   state_->insert_measurement.reset();
   try {
-    // At rest a study is one file, which can be copied, and read where nothing can be written. Where a reader is at work it stays in the
-    // other form, which the next one takes up just as well.
+    // A closed study is a single file, which can be copied and read in read-only folders. Where a reader has it open it keeps its
+    // write-ahead log, which the next connection reads as well.
     state_->database.set_lock_timeout(0);
     state_->database.execute("PRAGMA journal_mode = DELETE");
   } catch (const Error&) {
@@ -318,7 +326,7 @@ Store Store::open(const std::string& folder, const StudySpec& spec) {
     if (!difference.empty())
       fail(ErrorCode::kBadInput, folder, " holds another study: ", difference, "; give a new folder, or the spec it was begun with");
   } else if (value_of(state->database, kStudyValue, "dataset")) {
-    fail(ErrorCode::kBadInput, folder, " holds a study that was imported from an archive; no run can go on with it: give a new folder");
+    fail(ErrorCode::kBadInput, folder, " holds a study that was imported from an archive and cannot be continued; give a new folder");
   }
   const StudySpec all = toml_before ? merge_specs(parse_spec(*toml_before, state->database.path()), spec) : spec;
   const std::string toml = to_toml(all), path = folder + kSpecName;
@@ -338,8 +346,7 @@ Store Store::open_readonly(const std::string& folder) {
     state->load_spaces();
     return Store(std::move(state));
   };
-  // A file that a killed writer left in write-ahead form, brought without its log to a place where nothing can be written: no one writes
-  // it.
+  // A file in a read-only folder without a write-ahead log has no writer, even if a killed writer left it in write-ahead mode.
   const bool may_write = ::access(folder.c_str(), W_OK) == 0, has_log = ::access((path + "-wal").c_str(), F_OK) == 0;
   if (may_write || has_log) return open_as(Database::Mode::kRead);
   return open_as(Database::Mode::kImmutable);
@@ -347,7 +354,7 @@ Store Store::open_readonly(const std::string& folder) {
 
 Store Store::open_existing(const std::string& folder) {
   {
-    const Store must_be_there = open_readonly(folder);
+    const Store must_exist = open_readonly(folder);
   }
   std::unique_ptr<State> state = State::open_writer(folder);
   state->load_spaces();
@@ -362,23 +369,15 @@ void Store::create(const std::string& folder, const StudyData& study, const std:
   std::unique_ptr<State> state = State::open_writer(folder);
   if (value_of(state->database, kStudyValue, "dataset")) fail(ErrorCode::kBadInput, folder, " holds a study already; give a new folder");
   Transaction transaction(state->database, Transaction::Kind::kWrite);
-  set_value(state->database, "dataset", study.dataset);
-  set_value(state->database, "model", study.model);
-  set_value(state->database, "optimizer", study.optimizer);
-  set_value(state->database, "seed", concat(study.seed));
-  set_value(state->database, "goals", goals_text(study.goals));
+  set_workload(state->database, study);
   for (const BatchStudy& in_memory : study.batches) {
     const BatchStudy batch = batch_with_all(in_memory.batch_size);
     set_batch(state->database, batch);
     state->spaces[batch.batch_size] = batch.space;
     for (const Trial& trial : batch.trials) state->insert(batch.batch_size, trial);
   }
-  Statement note(state->database, "INSERT INTO notes VALUES ('num_train_samples', ?1)");
-  note.bind(1, concat(study.num_train_samples)).run();
-  if (!study.warnings.empty()) {
-    Statement warnings(state->database, "INSERT INTO notes VALUES ('warnings', ?1)");
-    warnings.bind(1, Json(study.warnings).dump()).run();
-  }
+  insert_note(state->database, "num_train_samples", concat(study.num_train_samples));
+  if (!study.warnings.empty()) insert_note(state->database, "warnings", Json(study.warnings).dump());
   transaction.commit();
   const Store closes_in_order(std::move(state));
 }
@@ -412,14 +411,14 @@ StudyData Store::read() const {
   study.seed = state.number_value<uint64_t>("seed", state.required_value("seed"));
   const Json goals = parse_strict_ordered_json(state.required_value("goals"), {.path = state.database.path()});
   for (const Json& goal : goals) {
-    if (!goal.is_string()) state.fail_damaged("a goal is not a text");
+    if (!goal.is_string()) state.fail_damaged("a goal is not a string");
     study.goals.push_back(parse_goal_spec(goal.get<std::string>()));
   }
   if (const auto note = value_of(state.database, kNoteValue, "num_train_samples"))
     study.num_train_samples = state.number_value<int64_t>("note num_train_samples", *note);
   else study.num_train_samples = state.number_value<int64_t>("train_samples", state.required_value("train_samples"));
   study.warnings = warnings_of(state.database);
-  state.load_spaces();  // A run that goes on may have added batch sizes since this was opened.
+  state.load_spaces();  // A concurrent run may have added batch sizes since this store was opened.
   Statement batches(state.database, "SELECT batch_size, num_trials, train_steps, early_stopping FROM batches ORDER BY batch_size");
   while (batches.step()) {
     BatchStudy& batch = study.batches.emplace_back();
@@ -437,8 +436,7 @@ StudyData Store::read() const {
 
 void Store::set_note(const std::string& name, const std::string& text) {
   if (!state_->lock) fail(ErrorCode::kBadInput, state_->database.path(), " was opened to read only: no note can be set");
-  Statement statement(state_->database, "INSERT INTO notes VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET text = ?2");
-  statement.bind(1, name).bind(2, text).run();
+  insert_note(state_->database, name, text);
 }
 
 std::optional<std::string> Store::note(const std::string& name) const { return value_of(state_->database, kNoteValue, name); }

@@ -74,7 +74,7 @@ TEST_CASE("store: a trial is added once, and what is wrong with one leaves nothi
   Store store = Store::open(folder / "study", small_spec());
   store.add(8, trial_of(0, 10));
   CHECK(error_of([&] { store.add(8, trial_of(0, 3)); }, ErrorCode::kFailed).find("trial 0 of batch size 8 is in ") == 0);
-  CHECK(error_of([&] { store.add(16, trial_of(0, 3)); }, ErrorCode::kFailed).find("batch size 16 is not of this study") !=
+  CHECK(error_of([&] { store.add(16, trial_of(0, 3)); }, ErrorCode::kFailed).find("batch size 16 does not belong to this study") !=
         std::string::npos);
   Trial unsorted = trial_of(1, 3);
   unsorted.measurements[2].step = 0;
@@ -221,7 +221,7 @@ TEST_CASE("store: a file that is no study is refused with a sentence and left as
   ::mkdir(file.c_str(), 0777);
   CHECK(error_of([&] { Store::open(path, small_spec()); }).find("cannot open " + file) == 0);
   put_file(folder / "plain", "");
-  CHECK(error_of([&] { Store::open(folder / "plain/study", small_spec()); }).find("cannot make the folder") == 0);
+  CHECK(error_of([&] { Store::open(folder / "plain/study", small_spec()); }).find("cannot create the folder") == 0);
 }
 
 TEST_CASE("store: damage is reported, wherever it is") {
