@@ -10,7 +10,7 @@
 #include "cohort/cli/options/verb.h"
 #include "cohort/data/source/source.h"
 #include "cohort/plan/plan.h"
-#include "cohort/plan/search/search_machines.h"
+#include "cohort/plan/search/joint_search.h"
 #include "cohort/plan/time_to_goal.h"
 #include "cohort/study/goal_curve.h"
 
