@@ -7,6 +7,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
+#include "cohort/base/text/text.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/comm/together.h"

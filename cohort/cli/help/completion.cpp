@@ -121,12 +121,12 @@ std::string fish_script(const std::vector<Verb>& verbs) {
              " -d " + fish_quoted(option.help.substr(0, 70)) + "\n";
     }
   }
-  int run_completion(const Arguments& arguments) {
-    std::printf("%s", completion_script(arguments.positional.empty() ? "" : arguments.positional.front(), verbs_in_use()).c_str());
-    return 0;
-  }
-
   return out;
+}
+
+int run_completion(const Arguments& arguments) {
+  std::printf("%s", completion_script(arguments.positional.empty() ? "" : arguments.positional.front(), verbs_in_use()).c_str());
+  return 0;
 }
 
 }  // namespace
