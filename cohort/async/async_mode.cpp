@@ -47,11 +47,11 @@ std::vector<at::Tensor> AsyncMode::empty_push() const { return empty_copies(serv
 std::vector<at::Tensor> AsyncWorker::empty_push() const { return empty_copies(pull_buffers()); }
 
 PushData AsyncWorker::work(const AssignedItem& assigned) {
-  const Ticket item = assigned.queue.ticket_of(assigned.step, assigned.share);
+  const WorkItem item = assigned.queue.item_at(assigned.step, assigned.share);
   return make_push(item, assigned.compute(item, assigned.numbers.learning_rate), assigned.numbers);
 }
 
-ServedModel::ServedModel(const torch::nn::Module& module)
+ModelTensors::ModelTensors(const torch::nn::Module& module)
     : trained(trained_parameters(distinct_parameters(module))), buffers(distinct_buffers(module)) {
   for (const auto& [name, tensor] : trained) {
     weights.push_back(alias_of(tensor.detach(), 0, {tensor.numel()}));
@@ -60,15 +60,15 @@ ServedModel::ServedModel(const torch::nn::Module& module)
   num_bytes = gradient_bytes + total_bytes(buffers);
 }
 
-std::vector<at::Tensor> ServedModel::tensors() const { return joined(weights, detached(buffers)); }
+std::vector<at::Tensor> ModelTensors::tensors() const { return joined(weights, detached(buffers)); }
 
-std::vector<at::Tensor> ServedModel::copy_of_weights() const { return copies(weights); }
+std::vector<at::Tensor> ModelTensors::copy_of_weights() const { return copies(weights); }
 
-std::vector<at::Tensor> ServedModel::copy_of_buffers() const { return copies(detached(buffers)); }
+std::vector<at::Tensor> ModelTensors::copy_of_buffers() const { return copies(detached(buffers)); }
 
-void ServedModel::set_weights(const std::vector<at::Tensor>& values) const { copy_each(weights, values); }
+void ModelTensors::set_weights(const std::vector<at::Tensor>& values) const { copy_each(weights, values); }
 
-void ServedModel::set_buffers(const std::vector<at::Tensor>& values) const { copy_each(detached(buffers), values); }
+void ModelTensors::set_buffers(const std::vector<at::Tensor>& values) const { copy_each(detached(buffers), values); }
 
 void mix_tensors(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from, double weight) {
   at::NoGradGuard no_grad;

@@ -5,13 +5,13 @@
 //
 // The model and the worker in one process:
 //   mode.pull(assignment);                                        // loads the weights that the worker gets into the module
-//   result = ticket_work.compute(assignment.item, rate);          // forward and backward
+//   result = work_item_runner.compute(assignment.item, rate);          // forward and backward
 //   mode.prepare_push(assignment, std::move(result), numbers);    // what the worker will send; the module is free again
 //   mode.push(assignment, numbers);                               // when it arrives
 //
 // With the worker in another process, AsyncWorker is its half:
 //   mode.pull(assignment); send(mode.served_tensors());
-//   receive(worker.pull_buffers()); send(worker.make_push(item, ticket_work.compute(item, rate), numbers).tensors);
+//   receive(worker.pull_buffers()); send(worker.make_push(item, work_item_runner.compute(item, rate), numbers).tensors);
 //   mode.push(assignment, numbers);                               // with the received tensors
 
 #include <ATen/core/Tensor.h>
@@ -23,14 +23,14 @@
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
-#include "cohort/data/tickets.h"
+#include "cohort/data/work_queue.h"
 #include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
 
 /// Result of forward and backward on a work item.
-struct TicketResult {
+struct WorkResult {
   double loss = 0;                    ///< The item's contribution to the loss of its step: sum over its samples / samples of the step.
   std::vector<at::Tensor> gradients;  ///< Gradient of that loss per trained parameter; undefined where there is none.
   std::vector<at::Tensor> buffers;    ///< Buffers as forward left them.
@@ -38,7 +38,7 @@ struct TicketResult {
 
 /// A work item in the hands of one worker, from its pull to its push.
 struct Assignment {
-  Ticket item;
+  WorkItem item;
   int worker = 0;            ///< Needed only by modes that also run the worker's half.
   int64_t base_version = 0;  ///< Pushes, and samples of them, applied before its pull.
   int64_t base_samples = 0;
@@ -97,7 +97,7 @@ class LocalServer;
 class AsyncMode : public AsyncModel {
  public:
   virtual void pull(Assignment& assignment) = 0;
-  virtual void prepare_push(Assignment& assignment, TicketResult result, const StepNumbers& numbers) = 0;
+  virtual void prepare_push(Assignment& assignment, WorkResult result, const StepNumbers& numbers) = 0;
   virtual PushOutcome push(Assignment& assignment, const StepNumbers& numbers) = 0;
   /// After pull(): the tensors to send to a remote worker, as aliases.
   virtual std::vector<at::Tensor> served_tensors() const = 0;
@@ -119,12 +119,12 @@ struct PushData {
 
 /// A work item assigned to a remote worker, and how to compute it.
 struct AssignedItem {
-  const Tickets& queue;
+  const WorkQueue& queue;
   int64_t step = 0;
   int share = 0;
   StepNumbers numbers;                          ///< Learning rate and clipping of that step.
   std::function<double(int64_t step)> rate_at;  ///< Learning rate of any step.
-  std::function<TicketResult(const Ticket& item, double rate)> compute;
+  std::function<WorkResult(const WorkItem& item, double rate)> compute;
 };
 
 /// The worker's half of a mode whose model lives in another process. One thread.
@@ -134,7 +134,7 @@ class AsyncWorker {
   /// Memory to receive served_tensors() in; aliases of the module's own where possible.
   virtual const std::vector<at::Tensor>& pull_buffers() const = 0;
   virtual std::vector<at::Tensor> empty_push() const;
-  virtual PushData make_push(const Ticket& item, TicketResult result, const StepNumbers& numbers) = 0;
+  virtual PushData make_push(const WorkItem& item, WorkResult result, const StepNumbers& numbers) = 0;
   /// Computes an assigned item: one forward and backward, or H local steps with the worker's own optimizer.
   virtual PushData work(const AssignedItem& assigned);
   /// State of the worker's own optimizer, if any; call load_counts() after loading into it.
@@ -145,14 +145,14 @@ class AsyncWorker {
 };
 
 struct AppliedPush {
-  Ticket item;
+  WorkItem item;
   double loss = 0;
   PushOutcome outcome;
 };
 
 /// Flat aliases of a module's trained parameters and buffers.
-struct ServedModel {
-  explicit ServedModel(const torch::nn::Module& module);
+struct ModelTensors {
+  explicit ModelTensors(const torch::nn::Module& module);
   std::vector<NamedTensor> trained, buffers;
   std::vector<at::Tensor> weights;  ///< Flat aliases of the trained parameters.
   int64_t num_bytes = 0;            ///< Trained parameters and buffers.

@@ -33,16 +33,16 @@ struct Toy : torch::nn::Module {
   at::Tensor first, second, mean, batches;
 };
 
-Ticket ticket_of(int64_t begin, int64_t end, int64_t batch) { return {0, 0, {begin, end}, batch}; }
+WorkItem item_at(int64_t begin, int64_t end, int64_t batch) { return {0, 0, {begin, end}, batch}; }
 
 /// The result of a forward that left the statistic at `mean`.
-TicketResult result_of(const Toy& toy, double gradient, double mean) {
+WorkResult result_of(const Toy& toy, double gradient, double mean) {
   return {.loss = 1, .gradients = toy.gradients(gradient), .buffers = {at::full({2}, mean), at::full({}, 1, at::kLong)}};
 }
 
 double value_of(const at::Tensor& tensor) { return tensor.flatten()[0].item<double>(); }
 
-PushOutcome pull_and_push(AsyncMode& mode, const Toy& toy, const Ticket& item, double gradient, double mean, const StepNumbers& numbers) {
+PushOutcome pull_and_push(AsyncMode& mode, const Toy& toy, const WorkItem& item, double gradient, double mean, const StepNumbers& numbers) {
   Assignment assignment{.item = item};
   mode.pull(assignment);
   mode.prepare_push(assignment, result_of(toy, gradient, mean), numbers);
@@ -99,9 +99,9 @@ TEST_CASE("clipping applies to the mean gradient of the push, whatever its weigh
 TEST_CASE("a parameter without gradient keeps its value and its state") {
   Toy toy;
   GradientServer server(toy, {.rule = {.kind = Kind::kMomentum, .weight_decay = 0.1}});
-  Assignment assignment{.item = ticket_of(0, 4, 4)};
+  Assignment assignment{.item = item_at(0, 4, 4)};
   server.pull(assignment);
-  TicketResult result = result_of(toy, 1, 0);
+  WorkResult result = result_of(toy, 1, 0);
   result.gradients[1] = at::Tensor();
   server.prepare_push(assignment, std::move(result), {});
   server.push(assignment, {.learning_rate = 1});
@@ -115,7 +115,7 @@ TEST_CASE("running statistics: the mean over the samples of one version; a late 
   const StepNumbers numbers{.learning_rate = 0.1};
   std::vector<Assignment> works;
   for (const auto& [begin, end] : {std::pair(0, 1), std::pair(1, 4), std::pair(0, 2)}) {
-    works.push_back({.item = ticket_of(begin, end, 4)});
+    works.push_back({.item = item_at(begin, end, 4)});
     server.pull(works.back());
   }
   const double means[] = {20, 30, 0};
@@ -127,17 +127,17 @@ TEST_CASE("running statistics: the mean over the samples of one version; a late 
   CHECK(server.push(works[2], numbers).staleness == 2);
   CHECK(value_of(toy.mean) == doctest::Approx(0.5 * 27.5));
   CHECK(toy.batches.item<int64_t>() == 1);
-  pull_and_push(server, toy, ticket_of(0, 4, 4), 0.1, 7, numbers);
+  pull_and_push(server, toy, item_at(0, 4, 4), 0.1, 7, numbers);
   CHECK(value_of(toy.mean) == 7);
 }
 
 TEST_CASE("staleness is counted in pushes and in steps") {
   Toy toy;
   GradientServer server(toy, {.rule = {}, .global_batch = 4});
-  Assignment late{.item = ticket_of(0, 1, 4)};
+  Assignment late{.item = item_at(0, 1, 4)};
   server.pull(late);
   server.prepare_push(late, result_of(toy, 1, 1), {});
-  for (int i = 0; i < 3; ++i) CHECK(pull_and_push(server, toy, ticket_of(0, 2, 4), 1, 1, {}).staleness == 0);
+  for (int i = 0; i < 3; ++i) CHECK(pull_and_push(server, toy, item_at(0, 2, 4), 1, 1, {}).staleness == 0);
   const PushOutcome outcome = server.push(late, {});
   CHECK(outcome.staleness == 3);
   CHECK(outcome.late_steps == 1.5);
@@ -148,10 +148,10 @@ TEST_CASE("the rate factor applies to every push, late or not") {
   for (const int num_before : {0, 3}) {
     Toy toy;
     GradientServer server(toy, {.rule = {}, .rate_factor = 0.1, .global_batch = 4});
-    Assignment late{.item = ticket_of(0, 2, 4)};
+    Assignment late{.item = item_at(0, 2, 4)};
     server.pull(late);
     server.prepare_push(late, result_of(toy, 0.25, 1), {});
-    for (int i = 0; i < num_before; ++i) pull_and_push(server, toy, ticket_of(0, 4, 4), 2, 1, {.learning_rate = 0.5});
+    for (int i = 0; i < num_before; ++i) pull_and_push(server, toy, item_at(0, 4, 4), 2, 1, {.learning_rate = 0.5});
     const double before = value_of(toy.first);
     CHECK(server.push(late, {.learning_rate = 1}).staleness == num_before);
     CHECK(before - value_of(toy.first) == doctest::Approx(0.025));
@@ -165,8 +165,8 @@ TEST_CASE("queue: one worker makes the steps; two merge by samples, or replace")
     ModelQueue queue(queued, {.rule = rule});
     GradientServer server(served, {.rule = rule});
     for (int step = 0; step < 5; ++step) {
-      pull_and_push(queue, queued, ticket_of(0, 4, 4), 0.3, step, {.learning_rate = 0.1, .clip_norm = 0.5});
-      pull_and_push(server, served, ticket_of(0, 4, 4), 0.3, step, {.learning_rate = 0.1, .clip_norm = 0.5});
+      pull_and_push(queue, queued, item_at(0, 4, 4), 0.3, step, {.learning_rate = 0.1, .clip_norm = 0.5});
+      pull_and_push(server, served, item_at(0, 4, 4), 0.3, step, {.learning_rate = 0.1, .clip_norm = 0.5});
     }
     queue.copy_to_module();
     CHECK(at::equal(queued.first, served.first));
@@ -175,7 +175,7 @@ TEST_CASE("queue: one worker makes the steps; two merge by samples, or replace")
   for (const bool replaces : {false, true}) {
     Toy toy;
     ModelQueue queue(toy, {.rule = {}, .global_batch = 4, .capacity = 2, .replaces = replaces});
-    Assignment a{.item = ticket_of(0, 2, 4)}, b{.item = ticket_of(2, 4, 4)};
+    Assignment a{.item = item_at(0, 2, 4)}, b{.item = item_at(2, 4, 4)};
     queue.pull(a);
     queue.prepare_push(a, result_of(toy, 0.5, 1), {.learning_rate = 1});  // A mean gradient of 1: the model at 0.
     queue.pull(b);
@@ -196,13 +196,13 @@ TEST_CASE("queue: first in first out or newest, and never more than its capacity
     ModelQueue queue(toy, {.rule = {}, .global_batch = 4, .capacity = 2, .newest = newest, .replaces = true});
     std::vector<Assignment> assignments(4);
     for (Assignment& assignment : assignments) {
-      assignment.item = ticket_of(0, 4, 4);
+      assignment.item = item_at(0, 4, 4);
       queue.pull(assignment);
       queue.prepare_push(assignment, result_of(toy, static_cast<double>(&assignment - assignments.data()), 1), {.learning_rate = 1});
     }
     for (Assignment& assignment : assignments) queue.push(assignment, {});
     CHECK(queue.state()["waiting"].size() == 2);
-    Assignment next{.item = ticket_of(0, 4, 4)};
+    Assignment next{.item = item_at(0, 4, 4)};
     queue.pull(next);
     CHECK(value_of(toy.first) == (newest ? 1 - 3 : 1 - 2));
     CHECK(next.base_version == (newest ? 4 : 3));
@@ -215,7 +215,7 @@ void check_goes_on(const Options& options) {
   Toy toy, again;
   Mode mode(toy, options), other(again, options);
   const StepNumbers numbers{.learning_rate = 0.1};
-  for (int i = 0; i < 3; ++i) pull_and_push(mode, toy, ticket_of(0, 2, 4), 0.1 * i, i, numbers);
+  for (int i = 0; i < 3; ++i) pull_and_push(mode, toy, item_at(0, 2, 4), 0.1 * i, i, numbers);
   mode.copy_to_module();
   const std::vector<FlatPiece> saved = mode.saved_pieces();
   const Json state = Json::parse(mode.state().dump());
@@ -233,8 +233,8 @@ void check_goes_on(const Options& options) {
   }
   other.loaded(state);
   for (int i = 0; i < 3; ++i) {
-    pull_and_push(mode, toy, ticket_of(0, 1, 4), 0.2 * i, i, numbers);
-    pull_and_push(other, again, ticket_of(0, 1, 4), 0.2 * i, i, numbers);
+    pull_and_push(mode, toy, item_at(0, 1, 4), 0.2 * i, i, numbers);
+    pull_and_push(other, again, item_at(0, 1, 4), 0.2 * i, i, numbers);
   }
   mode.copy_to_module(), other.copy_to_module();
   CHECK(at::equal(toy.first, again.first));
@@ -270,7 +270,7 @@ TEST_CASE("packed tensors round-trip, also empty and undefined ones") {
 TEST_CASE("async statistics: staleness in bins, median and 99th percentile, and a state that round-trips") {
   AsyncStatistics statistics(3);
   for (int i = 0; i < 100; ++i)
-    statistics.add_push(i % 2, ticket_of(0, 2, 4), {.staleness = i < 60 ? i % 2 : i < 98 ? 5 : 40, .late_steps = 1});
+    statistics.add_push(i % 2, item_at(0, 2, 4), {.staleness = i < 60 ? i % 2 : i < 98 ? 5 : 40, .late_steps = 1});
   statistics.worker(1).waiting_seconds = 0.1 + 0.2;
   statistics.worker(1).left = 2, statistics.worker(1).pushing_seconds = 0.5;
   statistics.add_bytes(5, 6);

@@ -41,7 +41,7 @@ AsyncRecord::Worker& AsyncStatistics::worker(int index) {
   return workers_[static_cast<size_t>(index)];
 }
 
-void AsyncStatistics::add_push(int index, const Ticket& item, const PushOutcome& outcome) {
+void AsyncStatistics::add_push(int index, const WorkItem& item, const PushOutcome& outcome) {
   AsyncRecord::Worker& own = worker(index);
   ++own.pushes;
   own.samples += item.num_samples();
@@ -141,14 +141,14 @@ void AsyncStatistics::load(const Json& state, const std::string& where) {
   bytes_to_server_ = bytes[1];
 }
 
-AppliedPush apply_push(AsyncMode& mode, Assignment& push, const StepNumbers& numbers, AsyncStatistics& statistics, Tickets& queue) {
+AppliedPush apply_push(AsyncMode& mode, Assignment& push, const StepNumbers& numbers, AsyncStatistics& statistics, WorkQueue& queue) {
   const PushOutcome outcome = mode.push(push, numbers);
   statistics.add_push(push.worker, push.item, outcome);
   queue.finish(push.item);
   return {push.item, push.loss, outcome};
 }
 
-AppliedPush merge_pushes(LocalServer& server, std::vector<Assignment*>& pushes, AsyncStatistics& statistics, Tickets& queue) {
+AppliedPush merge_pushes(LocalServer& server, std::vector<Assignment*>& pushes, AsyncStatistics& statistics, WorkQueue& queue) {
   std::sort(pushes.begin(), pushes.end(), [](const Assignment* a, const Assignment* b) {
     return std::pair(a->item.share, a->item.step) < std::pair(b->item.share, b->item.step);
   });

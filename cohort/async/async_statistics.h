@@ -20,7 +20,7 @@ class AsyncStatistics {
   /// Adds the worker if it is new.
   AsyncRecord::Worker& worker(int index);
   int num_workers() const { return static_cast<int>(workers_.size()); }
-  void add_push(int worker, const Ticket& item, const PushOutcome& outcome);
+  void add_push(int worker, const WorkItem& item, const PushOutcome& outcome);
   void add_bytes(int64_t to_workers, int64_t to_server);
   /// Adds the seconds of `more`.
   void add_seconds(int worker, const AsyncRecord::Worker& more);
@@ -43,8 +43,8 @@ class AsyncStatistics {
 class LocalServer;
 
 /// Applies a push that has arrived, and finishes its item.
-AppliedPush apply_push(AsyncMode& mode, Assignment& push, const StepNumbers& numbers, AsyncStatistics& statistics, Tickets& queue);
+AppliedPush apply_push(AsyncMode& mode, Assignment& push, const StepNumbers& numbers, AsyncStatistics& statistics, WorkQueue& queue);
 /// Merges the pushes of a round in the order of their shares and steps, into which it sorts them, as one push of all their samples.
-AppliedPush merge_pushes(LocalServer& server, std::vector<Assignment*>& pushes, AsyncStatistics& statistics, Tickets& queue);
+AppliedPush merge_pushes(LocalServer& server, std::vector<Assignment*>& pushes, AsyncStatistics& statistics, WorkQueue& queue);
 
 }  // namespace cohort

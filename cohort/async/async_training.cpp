@@ -69,15 +69,15 @@ SavedState find_saved_state(const std::string& run, const std::string& key) {
 
 }  // namespace
 
-TicketOptions work_queue_options(const Config& config, const DataSource& samples, const LayerGraph& model, int64_t total_steps,
-                                 int num_workers, const std::string& workers_setting, const SyncMode& sync) {
-  const TicketOptions options{.num_samples = samples.num_samples(),
-                              .global_batch = config.global_batch,
-                              .num_shares = num_workers,
-                              .granularity = model.sample_granularity(),
-                              .end_step = total_steps,
-                              .steps = sync.quorum > 0 ? steps_of_round(sync) : 1,
-                              .own_shares = sync.quorum > 0};
+WorkQueueOptions work_queue_options(const Config& config, const DataSource& samples, const LayerGraph& model, int64_t total_steps,
+                                    int num_workers, const std::string& workers_setting, const SyncMode& sync) {
+  const WorkQueueOptions options{.num_samples = samples.num_samples(),
+                                 .global_batch = config.global_batch,
+                                 .num_shares = num_workers,
+                                 .granularity = model.sample_granularity(),
+                                 .end_step = total_steps,
+                                 .steps = sync.quorum > 0 ? steps_per_round(sync) : 1,
+                                 .own_shares = sync.quorum > 0};
   const int64_t batch = std::min(options.global_batch, options.num_samples);
   if (share_of_rank(batch, num_workers - 1, num_workers, options.granularity).size() == 0)
     fail(ErrorCode::kBadInput, workers_setting, num_workers, ": a step of ", batch, " samples leaves some of them without",
@@ -154,7 +154,7 @@ std::string AsyncTraining::key_prefix() const {
 
 StepNumbers AsyncTraining::numbers() const { return {run.job.learning_rate.at(queue.steps_done(), run.total_steps), run.config.clip_norm}; }
 
-int64_t AsyncTraining::most_ahead() const { return sync.kind == SyncKind::kStale ? sync.number : -1; }
+int64_t AsyncTraining::staleness_bound() const { return sync.kind == SyncKind::kStale ? sync.number : -1; }
 
 Json AsyncTraining::state(const std::string& key) const {
   return Json{{"key", key},
@@ -170,7 +170,7 @@ std::vector<FlatPiece> AsyncTraining::load(const std::string& key) {
   *loaded_state_ = std::move(found.state);
   if (loaded_state_->is_null()) {
     options.first_step = found.step;
-    queue = Tickets(options);
+    queue = WorkQueue(options);
     return model->loaded_pieces(Json(), loaded_from_);
   }
   std::vector<FlatPiece> pieces = model->loaded_pieces(loaded_state_->value("mode", Json()), loaded_from_);

@@ -17,7 +17,7 @@
 #include "cohort/async/async_statistics.h"
 #include "cohort/async/local_server.h"
 #include "cohort/base/text/json_fwd.h"
-#include "cohort/data/tickets.h"
+#include "cohort/data/work_queue.h"
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/strategy/strategy.h"
@@ -74,8 +74,8 @@ class StrategyWithState : public Strategy {
 
 /// Each step is cut into one share per worker; an item covers as many steps as `sync` says. `workers_setting` is the option that gave their
 /// number, such as "--workers ", for messages. Error(kBadInput) if a worker would have no samples.
-TicketOptions work_queue_options(const Config& config, const DataSource& samples, const LayerGraph& model, int64_t total_steps,
-                                 int num_workers, const std::string& workers_setting, const SyncMode& sync);
+WorkQueueOptions work_queue_options(const Config& config, const DataSource& samples, const LayerGraph& model, int64_t total_steps,
+                                    int num_workers, const std::string& workers_setting, const SyncMode& sync);
 
 /// Accumulates the pushes of a step into its metrics.
 class StepWindow {
@@ -98,8 +98,8 @@ struct AsyncTraining {
   /// `module`, which holds the model, and `run` must outlive it.
   AsyncTraining(const RunSetup& run, const torch::nn::Module& module, int num_workers, const std::string& workers_setting);
 
-  StepNumbers numbers() const;  ///< Learning rate and clipping of the current step.
-  int64_t most_ahead() const;   ///< Staleness bound in steps; see Tickets::take().
+  StepNumbers numbers() const;      ///< Learning rate and clipping of the current step.
+  int64_t staleness_bound() const;  ///< Staleness bound in steps; see WorkQueue::take().
 
   /// The part of a state's key that depends on sync, compression and remedy.
   std::string key_prefix() const;
@@ -119,8 +119,8 @@ struct AsyncTraining {
 
   const RunSetup& run;
   const SyncMode sync;
-  TicketOptions options;
-  Tickets queue;
+  WorkQueueOptions options;
+  WorkQueue queue;
   AsyncStatistics statistics;
   std::unique_ptr<AsyncModel> model;
   AsyncMode* mode = nullptr;            ///< `model`, except for local and diloco without a quorum.

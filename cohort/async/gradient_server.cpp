@@ -44,7 +44,7 @@ namespace {
 constexpr int64_t kMaxWorkers = int64_t{1} << 20;
 
 /// Gradients, encoded or not, then buffers.
-std::vector<at::Tensor> empty_gradient_push(const ServedModel& model, const PushCodec* codec) {
+std::vector<at::Tensor> empty_gradient_push(const ModelTensors& model, const PushCodec* codec) {
   std::vector<at::Tensor> all = empty_copies(model.tensors());
   if (!codec) return all;
   const std::vector<at::Tensor> codes = codec->empty_codes();
@@ -126,7 +126,7 @@ int64_t GradientServer::bytes_in_flight() const { return push_bytes() + (codec_ 
 
 std::vector<at::Tensor> GradientServer::empty_push() const { return empty_gradient_push(model_, codec_.get()); }
 
-void GradientServer::prepare_push(Assignment& assignment, TicketResult result, const StepNumbers& /*numbers*/) {
+void GradientServer::prepare_push(Assignment& assignment, WorkResult result, const StepNumbers& /*numbers*/) {
   assignment.loss = result.loss;
   if (codec_ && !residuals_.contains(assignment.worker)) residuals_[assignment.worker] = codec_->empty_residual();
   assignment.tensors =
@@ -220,7 +220,7 @@ GradientWorker::GradientWorker(const torch::nn::Module& module, const std::strin
 
 std::vector<at::Tensor> GradientWorker::empty_push() const { return empty_gradient_push(model_, codec_.get()); }
 
-PushData GradientWorker::make_push(const Ticket& /*item*/, TicketResult result, const StepNumbers& /*numbers*/) {
+PushData GradientWorker::make_push(const WorkItem& /*item*/, WorkResult result, const StepNumbers& /*numbers*/) {
   return {.loss = result.loss,
           .tensors = joined(codec_ ? codec_->encode(result.gradients, residual_) : std::move(result.gradients), result.buffers)};
 }

@@ -61,7 +61,7 @@ class GradientServer : public AsyncMode {
   GradientServer(const torch::nn::Module& module, const GradientServerOptions& options);
 
   void pull(Assignment& assignment) override { version_.mark_pull(assignment); }
-  void prepare_push(Assignment& assignment, TicketResult result, const StepNumbers& numbers) override;
+  void prepare_push(Assignment& assignment, WorkResult result, const StepNumbers& numbers) override;
   PushOutcome push(Assignment& assignment, const StepNumbers& numbers) override;
   std::vector<at::Tensor> served_tensors() const override { return model_.tensors(); }
 
@@ -82,7 +82,7 @@ class GradientServer : public AsyncMode {
   void merge_buffers(const Assignment& assignment, const std::vector<at::Tensor>& pushed);
 
   GradientServerOptions options_;
-  ServedModel model_;
+  ModelTensors model_;
   std::unique_ptr<const PushCodec> codec_;  // Null without compression.
   std::vector<at::Tensor> decoded_;         // Memory for the last push.
   std::map<int, at::Tensor> residuals_;     // Of workers whose half prepare_push() runs.
@@ -101,11 +101,11 @@ class GradientWorker : public AsyncWorker {
   GradientWorker(const torch::nn::Module& module, const std::string& compress);
   const std::vector<at::Tensor>& pull_buffers() const override { return pull_buffers_; }
   std::vector<at::Tensor> empty_push() const override;
-  PushData make_push(const Ticket& item, TicketResult result, const StepNumbers& numbers) override;
+  PushData make_push(const WorkItem& item, WorkResult result, const StepNumbers& numbers) override;
   void reset() override;
 
  private:
-  ServedModel model_;
+  ModelTensors model_;
   std::vector<at::Tensor> pull_buffers_;
   std::unique_ptr<const PushCodec> codec_;
   at::Tensor residual_;

@@ -42,7 +42,7 @@
 
 namespace cohort {
 
-GlobalModel::GlobalModel(const ServedModel& model, const std::optional<OuterOptimizer>& outer)
+GlobalModel::GlobalModel(const ModelTensors& model, const std::optional<OuterOptimizer>& outer)
     : model_(model), weights_(model.copy_of_weights()), changes_(empty_copies(weights_)), buffers_(model.copy_of_buffers()) {
   if (!outer) return;
   outer_rate_ = outer->rate;
@@ -109,7 +109,7 @@ void LocalServer::copy_to_module() {
   model_.set_buffers(global_.buffers());
 }
 
-void LocalServer::prepare_push(Assignment& assignment, TicketResult result, const StepNumbers& /*numbers*/) {
+void LocalServer::prepare_push(Assignment& assignment, WorkResult result, const StepNumbers& /*numbers*/) {
   assignment.loss = result.loss;
   assignment.tensors = joined(std::move(result.gradients), result.buffers);
 }
@@ -154,26 +154,26 @@ void LocalWorker::begin() {
   samples_ = 0;
 }
 
-void LocalWorker::step(const Ticket& item, const TicketResult& result, const StepNumbers& numbers) {
+void LocalWorker::step(const WorkItem& item, const WorkResult& result, const StepNumbers& numbers) {
   optimizer_.local_step(model_, item, result, numbers);
   if (!result.buffers.empty()) model_.set_buffers(result.buffers);
   loss_ += result.loss * static_cast<double>(item.global_samples);
   samples_ += item.num_samples();
 }
 
-TicketResult LocalWorker::end() {
+WorkResult LocalWorker::end() {
   const at::NoGradGuard no_grad;
-  TicketResult result{.loss = loss_ / static_cast<double>(samples_), .gradients = {}, .buffers = model_.copy_of_buffers()};
+  WorkResult result{.loss = loss_ / static_cast<double>(samples_), .gradients = {}, .buffers = model_.copy_of_buffers()};
   for (size_t i = 0; i < base_.size(); ++i) result.gradients.push_back(model_.weights[i] - base_[i]);
   return result;
 }
 
 PushData LocalWorker::end_push() {
-  TicketResult change = end();
+  WorkResult change = end();
   return {.loss = change.loss, .tensors = joined(std::move(change.gradients), change.buffers)};
 }
 
-PushData LocalWorker::make_push(const Ticket& item, TicketResult result, const StepNumbers& numbers) {
+PushData LocalWorker::make_push(const WorkItem& item, WorkResult result, const StepNumbers& numbers) {
   begin();
   step(item, result, numbers);
   return end_push();
@@ -181,7 +181,7 @@ PushData LocalWorker::make_push(const Ticket& item, TicketResult result, const S
 
 PushData LocalWorker::work(const AssignedItem& assigned) {
   begin();
-  for (const Ticket& item : assigned.queue.steps_of(assigned.step, assigned.share)) {
+  for (const WorkItem& item : assigned.queue.steps_of(assigned.step, assigned.share)) {
     const double rate = assigned.rate_at(item.step);
     step(item, assigned.compute(item, rate), {rate, assigned.numbers.clip_norm});
   }
@@ -189,7 +189,7 @@ PushData LocalWorker::work(const AssignedItem& assigned) {
 }
 
 AppliedPush combined_push(const std::vector<Assignment*>& pushes) {
-  const Ticket& first = pushes.front()->item;
+  const WorkItem& first = pushes.front()->item;
   AppliedPush all{.item = {first.step, 0, {0, 0}, first.global_samples}};
   for (const Assignment* const push : pushes) {
     all.item.positions.end += push->item.num_samples();
@@ -250,7 +250,7 @@ void LocalModels::begin(int worker) {
   model_.set_buffers(own.weights.empty() ? global_.buffers() : own.buffers);
 }
 
-double LocalModels::step(int worker, const Ticket& item, const TicketResult& result, const StepNumbers& numbers) {
+double LocalModels::step(int worker, const WorkItem& item, const WorkResult& result, const StepNumbers& numbers) {
   const double norm = optimizers_[static_cast<size_t>(worker)].local_step(model_, item, result, numbers);
   if (!result.buffers.empty()) model_.set_buffers(result.buffers);
   return norm;

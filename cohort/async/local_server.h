@@ -55,7 +55,7 @@ class QuorumGate {
 class GlobalModel {
  public:
   /// Copies the weights and buffers of `model`, which must outlive it. Without `outer`, weights move by the mean change.
-  GlobalModel(const ServedModel& model, const std::optional<OuterOptimizer>& outer);
+  GlobalModel(const ModelTensors& model, const std::optional<OuterOptimizer>& outer);
 
   void begin_exchange();
   /// One worker's change of a part of a parameter; scales `change` in place.
@@ -74,7 +74,7 @@ class GlobalModel {
   const std::vector<at::Tensor>& buffers() const { return buffers_; }
 
  private:
-  const ServedModel& model_;
+  const ModelTensors& model_;
   std::vector<at::Tensor> weights_, changes_, buffers_, means_;  // Flat; changes_ and means_ belong to the exchange under way.
   std::optional<ShardOptimizer> outer_;
   double outer_rate_ = 1;
@@ -96,7 +96,7 @@ class LocalServer : public AsyncMode {
 
   void pull(Assignment& assignment) override { version_.mark_pull(assignment); }
   /// `result` holds changes of weights in place of gradients.
-  void prepare_push(Assignment& assignment, TicketResult result, const StepNumbers& numbers) override;
+  void prepare_push(Assignment& assignment, WorkResult result, const StepNumbers& numbers) override;
   /// An exchange of one push.
   PushOutcome push(Assignment& assignment, const StepNumbers& /*numbers*/) override { return merge({&assignment}).front(); }
   std::vector<at::Tensor> served_tensors() const override { return joined(global_.weights(), global_.buffers()); }
@@ -113,7 +113,7 @@ class LocalServer : public AsyncMode {
 
  private:
   LocalServerOptions options_;
-  ServedModel model_;
+  ModelTensors model_;
   GlobalModel global_;
   ModelVersion version_;
 };
@@ -125,13 +125,13 @@ class LocalWorker : public AsyncWorker {
 
   /// Starting from the pulled weights: begin(), step() for the item of each step, end().
   void begin();
-  void step(const Ticket& item, const TicketResult& result, const StepNumbers& numbers);
+  void step(const WorkItem& item, const WorkResult& result, const StepNumbers& numbers);
   /// The change of weights, in place of gradients; the loss is the mean over the samples.
-  TicketResult end();
+  WorkResult end();
 
   const std::vector<at::Tensor>& pull_buffers() const override { return pull_buffers_; }
   /// A round of one step.
-  PushData make_push(const Ticket& item, TicketResult result, const StepNumbers& numbers) override;
+  PushData make_push(const WorkItem& item, WorkResult result, const StepNumbers& numbers) override;
   PushData work(const AssignedItem& assigned) override;
 
   std::vector<FlatPiece> pieces() override { return optimizer_.pieces(model_.trained); }
@@ -140,7 +140,7 @@ class LocalWorker : public AsyncWorker {
  private:
   PushData end_push();
 
-  ServedModel model_;
+  ModelTensors model_;
   PushOptimizer optimizer_;
   std::vector<at::Tensor> pull_buffers_, base_;
   double loss_ = 0;  // Sum over samples.
@@ -165,7 +165,7 @@ class LocalModels : public AsyncModel {
   /// The steps of a worker, in rising order of workers: begin(), step() per item, end().
   void begin(int worker);
   /// Applies the result of an item; returns the gradient's norm before clipping, 0 without clipping.
-  double step(int worker, const Ticket& item, const TicketResult& result, const StepNumbers& numbers);
+  double step(int worker, const WorkItem& item, const WorkResult& result, const StepNumbers& numbers);
   void end(int worker);
   void exchange_fragment();
   /// Resets the worker's own state, as a restart does.
@@ -196,7 +196,7 @@ class LocalModels : public AsyncModel {
   std::vector<FlatPiece> pieces(bool saving);
   void add_own(size_t worker, bool saving, std::vector<FlatPiece>& out);
 
-  ServedModel model_;
+  ModelTensors model_;
   UpdateRule rule_;
   int num_fragments_;
   std::vector<PushOptimizer> optimizers_;  // Per worker.

@@ -47,11 +47,11 @@ struct Toy : torch::nn::Module {
 
 double value_of(const at::Tensor& tensor) { return tensor.flatten()[0].item<double>(); }
 
-Ticket ticket_of(int share, int64_t samples) { return {0, share, {0, samples}, 4}; }
+WorkItem item_at(int share, int64_t samples) { return {0, share, {0, samples}, 4}; }
 
 /// The push of a worker whose weights moved by `change` and whose statistic is `mean`, computed on the newest version.
 Assignment work_of(LocalServer& server, int share, int64_t samples, double change, double mean) {
-  Assignment work{.item = ticket_of(share, samples)};
+  Assignment work{.item = item_at(share, samples)};
   server.pull(work);
   server.prepare_push(work, {.loss = 1, .gradients = {at::full({6}, change)}, .buffers = {at::full({2}, mean), at::full({}, 7, at::kLong)}},
                       {});
@@ -126,12 +126,12 @@ TEST_CASE("a worker of a quorum pushes the change of its weights by its own opti
     const double base = weight;
     for (const double gradient : {1.0, 3.0}) {
       // Half of the batch: the loss and gradient of a work item are its contribution to the step's.
-      worker.step(ticket_of(0, 2), {.loss = 0.5 * gradient, .gradients = {at::full({3, 2}, 0.5 * gradient)}, .buffers = {}},
+      worker.step(item_at(0, 2), {.loss = 0.5 * gradient, .gradients = {at::full({3, 2}, 0.5 * gradient)}, .buffers = {}},
                   {.learning_rate = 0.25});
       velocity = 0.5 * velocity + gradient;
       weight -= 0.25 * velocity;
     }
-    const TicketResult change = worker.end();
+    const WorkResult change = worker.end();
     CHECK(value_of(change.gradients.at(0)) == doctest::Approx(weight - base));
     CHECK(change.loss == 2);
     CHECK(value_of(change.buffers.at(0)) == 10);

@@ -69,7 +69,7 @@ void ModelQueue::pull(Assignment& assignment) {
   model_.set_buffers(served_->buffers);
 }
 
-void ModelQueue::prepare_push(Assignment& assignment, TicketResult result, const StepNumbers& numbers) {
+void ModelQueue::prepare_push(Assignment& assignment, WorkResult result, const StepNumbers& numbers) {
   Model trained{.version = {}, .weights = {}, .buffers = std::move(result.buffers), .optimizer = served_->optimizer.copy()};
   trained.optimizer.local_step(model_, assignment.item, result, numbers);
   trained.weights = model_.copy_of_weights();
@@ -186,7 +186,7 @@ QueueWorker::QueueWorker(const torch::nn::Module& module, const UpdateRule& rule
   pull_buffers_.push_back(steps_);
 }
 
-PushData QueueWorker::make_push(const Ticket& item, TicketResult result, const StepNumbers& numbers) {
+PushData QueueWorker::make_push(const WorkItem& item, WorkResult result, const StepNumbers& numbers) {
   optimizer_.set_steps(as_numbers(steps_));
   optimizer_.local_step(model_, item, result, numbers);
   std::copy(optimizer_.steps().begin(), optimizer_.steps().end(), steps_.data_ptr<double>());

@@ -23,7 +23,7 @@ class ModelQueue : public AsyncMode {
   ModelQueue(const torch::nn::Module& module, const ModelQueueOptions& options);
 
   void pull(Assignment& assignment) override;
-  void prepare_push(Assignment& assignment, TicketResult result, const StepNumbers& numbers) override;
+  void prepare_push(Assignment& assignment, WorkResult result, const StepNumbers& numbers) override;
   PushOutcome push(Assignment& assignment, const StepNumbers& numbers) override;
   std::vector<at::Tensor> served_tensors() const override;
   void copy_to_module() override;
@@ -50,7 +50,7 @@ class ModelQueue : public AsyncMode {
   std::vector<ModelPointer> distinct_models() const;
 
   ModelQueueOptions options_;
-  ServedModel model_;
+  ModelTensors model_;
   PushOptimizer initial_optimizer_;
   ModelVersion version_;
   std::deque<ModelPointer> waiting_;
@@ -63,10 +63,10 @@ class QueueWorker : public AsyncWorker {
  public:
   QueueWorker(const torch::nn::Module& module, const UpdateRule& rule);
   const std::vector<at::Tensor>& pull_buffers() const override { return pull_buffers_; }
-  PushData make_push(const Ticket& item, TicketResult result, const StepNumbers& numbers) override;
+  PushData make_push(const WorkItem& item, WorkResult result, const StepNumbers& numbers) override;
 
  private:
-  ServedModel model_;
+  ModelTensors model_;
   PushOptimizer optimizer_;
   at::Tensor steps_;
   std::vector<at::Tensor> pull_buffers_;

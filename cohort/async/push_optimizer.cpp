@@ -92,7 +92,7 @@ double PushOptimizer::apply(const PushNumbers& numbers, const std::vector<at::Te
   return judged.gradient_norm;
 }
 
-double PushOptimizer::local_step(const ServedModel& model, const Ticket& item, const TicketResult& result, const StepNumbers& numbers) {
+double PushOptimizer::local_step(const ModelTensors& model, const WorkItem& item, const WorkResult& result, const StepNumbers& numbers) {
   const at::NoGradGuard no_grad;
   const double weight = item.weight();
   for (const at::Tensor& gradient : result.gradients)

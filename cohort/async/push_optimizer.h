@@ -22,10 +22,10 @@
 namespace cohort {
 
 struct NamedTensor;
-struct ServedModel;
+struct ModelTensors;
 struct StepNumbers;
-struct Ticket;
-struct TicketResult;
+struct WorkItem;
+struct WorkResult;
 
 struct PushNumbers {
   double weight = 1;  ///< a.
@@ -44,7 +44,7 @@ class PushOptimizer {
   double apply(const PushNumbers& numbers, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& gradients);
   /// A full step on the module with the mean gradient of `item`, at the full rate: what a worker with its own optimizer does. Scales
   /// `result.gradients` in place; returns the norm as apply() does.
-  double local_step(const ServedModel& model, const Ticket& item, const TicketResult& result, const StepNumbers& numbers);
+  double local_step(const ModelTensors& model, const WorkItem& item, const WorkResult& result, const StepNumbers& numbers);
 
   PushOptimizer copy() const;
   /// State arrays, parameter by parameter.

@@ -282,7 +282,7 @@ std::vector<std::string> find_checkpoints(const std::string& path) {
   fail(ErrorCode::kBadInput, path, " holds no checkpoint: expected a run folder, its folder checkpoints or one of the step folders in it");
 }
 
-Checkpoint open_chosen(const std::string& path, const std::string& which) {
+Checkpoint open_selected_checkpoint(const std::string& path, const std::string& which) {
   constexpr int kTries = 100;  // A running training removes old ones.
   for (int tries = 1;; ++tries) {
     const std::vector<std::string> found = find_checkpoints(path);

@@ -36,6 +36,6 @@ std::vector<std::string> find_checkpoints(const std::string& path);
 
 /// Opens and verifies a checkpoint. `which`: "latest", "best" (the lowest validation loss) or a step; only "latest" if `path` is a single
 /// checkpoint. Error(kBadInput) with the existing steps if there is none, and if it is damaged, without falling back to another one.
-Checkpoint open_chosen(const std::string& path, const std::string& which);
+Checkpoint open_selected_checkpoint(const std::string& path, const std::string& which);
 
 }  // namespace cohort

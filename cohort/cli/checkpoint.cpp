@@ -74,7 +74,7 @@ int run_checkpoint(const Arguments& arguments) {
   check_export_name(out);
   check_writable_file(out);
   check_holds_kind(out, "{", 8, "a safetensors file");
-  const Checkpoint chosen = open_chosen(path, arguments.option("checkpoint", "latest"));
+  const Checkpoint chosen = open_selected_checkpoint(path, arguments.option("checkpoint", "latest"));
   const ExportResult result = checkpoint_export(
       chosen, out, {.with_aliases = !arguments.options.contains("without-aliases"), .metadata = exported_metadata(chosen)});
   if (arguments.options.contains("json"))

@@ -334,7 +334,7 @@ void print_error(const Error& error, const std::string& verb) {
   }
   std::thread reporter;  // In these verbs other ranks may be waiting for this one.
   if (world.size > 1 && (verb == "train" || verb == "verify" || verb == "study"))
-    reporter = std::thread([&] { tell_refusal(world, error.code(), text); });
+    reporter = std::thread([&] { report_refusal(world, error.code(), text); });
   if (error.code() == ErrorCode::kBadInput) print_once(world, text, print);
   else print();
   if (reporter.joinable()) reporter.join();
@@ -366,11 +366,11 @@ int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
     print_error(error, first);
     return static_cast<int>(error.code());
   } catch (const std::filesystem::filesystem_error& error) {
-    const int code = static_cast<int>(code_of_errno(ErrorCode::kFailed, error.code().value()));
+    const int code = static_cast<int>(error_code_of_errno(ErrorCode::kFailed, error.code().value()));
     log_failure(code, concat("cannot use ", error.path1().string(), ": ", error.code().message()));
     return code;
   } catch (const std::exception& error) {
-    const Ending ending = ending_of(error);
+    const ExitStatus ending = exit_status_of(error);
     log_failure(ending.code, ending.text);
     return ending.code;
   }

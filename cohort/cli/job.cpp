@@ -34,7 +34,7 @@ int run_job(const Job& job, const std::function<int(const World&)>& body, std::s
       try {
         return body(here);
       } catch (const Error& error) {
-        tell_refusal(here, error.code(), error.what());
+        report_refusal(here, error.code(), error.what());
         throw;
       }
     };

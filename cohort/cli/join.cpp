@@ -14,7 +14,7 @@ namespace {
 int run_join(const Arguments& arguments) {
   if (arguments.positional.size() != 1)
     fail(ErrorCode::kBadInput, "join: no address given; run cohort join HOST:PORT with the address that the training printed");
-  end_at_stop_signals();
+  restore_default_stop_signals();
   const Config& given = arguments.config;
   const JoinRequest request{.address = arguments.positional.front(),
                             .data = arguments.was_given("data") ? given.data : "",

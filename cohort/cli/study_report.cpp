@@ -103,7 +103,7 @@ Found read_folders(const Arguments& arguments, std::vector<study::GoalSpec> goal
       studies[i].push_back(read_store(folders[i], i == 0, found));
       const std::vector<study::GoalSpec>& own = studies[i][0].data.goals;
       goals.insert(goals.end(), own.begin(), own.end());
-      may_choose |= own.empty() || !study::may_answer(studies[i][0].data, own.front());
+      may_choose |= own.empty() || !study::can_answer(studies[i][0].data, own.front());
     } else if (study::is_archive(folders[i])) {
       const std::vector<study::ArchivedWorkload> found_here = study::find_workloads(folders[i]);
       num_workloads[i] = found_here.size();

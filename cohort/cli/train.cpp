@@ -81,7 +81,7 @@ void check_before_measuring(const Arguments& given, const Job& job, bool plans, 
 }
 
 /// Replaces --layout auto by a layout: before ranks are forked, or under a launcher by all ranks together.
-void plan_layout(Config& config, const DataSet& data, const World& world, const KnownBefore& known, const AutoGoal* goal,
+void plan_layout(Config& config, const DataSet& data, const World& world, const KnownInputs& known, const AutoGoal* goal,
                  TrainOptions& options) {
   const bool is_alone = world.launcher == "none";
   const bool shows = shows_progress(config);
@@ -190,7 +190,7 @@ class TrainCommand {
       std::error_code ignored;
       const bool was_measured = std::filesystem::exists(given_.option("profile", ""), ignored);
       profile_ = profile_of_run(given_, config(), most_ranks_, data, world_);
-      const KnownBefore known{.profile = profile_,
+      const KnownInputs known{.profile = profile_,
                               .calibration_file = calibration_file(given_.option("calibration", "")),
                               .measured_seconds = was_measured ? 0 : steady_seconds() - start};
       plan_layout(config(), data, world_, known, goal_ ? &*goal_ : nullptr, options_);

@@ -77,7 +77,7 @@ bool is_measured(const Json& plan) {
 
 void take_plan(ForecastSource& forecast, const std::string& name, Json plan) {
   forecast.name = name;
-  forecast.is_of_here = is_measured(plan);
+  forecast.is_measured_here = is_measured(plan);
   forecast.plan = std::move(plan);
 }
 
@@ -111,14 +111,14 @@ void find_forecast(const Arguments& arguments, const Job& job, const World& worl
   const std::string calibration = arguments.option("calibration", "");
   const std::string file = is_layout_file(arguments.config.layout) ? arguments.config.layout : "";
   if (!forecast.name.empty()) {  // Set by --layout auto.
-    forecast.is_of_here = true;
+    forecast.is_measured_here = true;
   } else if (profile) {
     const std::string path = arguments.option("profile", "");
     forecast.name = "--profile " + path;
     forecast.problem = measured_request(job.config, *profile).problem;
     forecast.problem->cluster = machine_of(forecast.problem->profile, job.num_ranks(), path);
     if (world.rank == 0) forecast.problem->intervals = kept_intervals(calibration_file(calibration), *profile);
-    forecast.is_of_here = true;
+    forecast.is_measured_here = true;
   } else if (!file.empty()) {
     if (Json plan = read_plan(file); matches_run(plan, job, file)) take_plan(forecast, file, std::move(plan));
   } else if (job.config.resume && world.rank == 0) {

@@ -10,10 +10,10 @@ namespace cohort {
 
 void use_compute_threads(int threads) {
   at::set_num_threads(threads > 0 ? threads : num_usable_cores());
-  settle_vector_functions();
+  warm_up_vector_functions();
 }
 
-void settle_vector_functions() {
+void warm_up_vector_functions() {
   static const bool done = [] {
     const int threads = at::get_num_threads();
     at::set_num_threads(1);

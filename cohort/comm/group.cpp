@@ -139,9 +139,9 @@ Group::Group() : state_(std::make_shared<State>()) {}
 Group::Group(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 Group Group::create(const World& world, const GroupOptions& options) {
-  end_uncaught_errors_well(world);
+  handle_uncaught_exceptions(world);
   if (world.size == 1) return Group();
-  std::optional<EndsSoonAtStop> ends;
+  std::optional<ExitSoonAfterStop> ends;
   if (world.store_fd < 0) ends.emplace();
   return create(next_group_store(world, options.timeout_seconds), world.rank, world.size, options);
 }

@@ -46,7 +46,7 @@ void check_not_compressed(const TrainedFile& file, bool allow_sparse) {
     fail(ErrorCode::kBadInput, file.given(), " is compressed already (", quote_text(form->method), "); give the run that it was made from");
 }
 
-void check_is_another(const TrainedFile& file, const std::string& out) {
+void check_differs_from_input(const TrainedFile& file, const std::string& out) {
   std::error_code ignored;
   if (std::filesystem::equivalent(file.path(), out, ignored))
     fail(ErrorCode::kBadInput, "--out ", out, " is the file that is read, and would be lost; give another name");
@@ -328,7 +328,7 @@ struct Restored {
 Restored restore_and_evaluate(const TrainedFile& file, const std::shared_ptr<const DataSource>& validation, int threads,
                               MeasuredModel& measured) {
   const DataDescription trained = description_of(file);
-  Restored restored{restore_model(file, shape_of(trained)), as_trained(trained, validation)};
+  Restored restored{restore_model(file, shape_of(trained)), with_training_normalisation(trained, validation)};
   use_threads_of_training(file, threads);
   const Evaluation found = evaluate_restored(file, *restored.model, *restored.validation).found;
   measured.loss = found.loss;

@@ -17,7 +17,7 @@ namespace cohort {
 /// Error(kBadInput) where `out` does not end in .safetensors or cannot be written.
 void check_compressed_name(const std::string& out);
 /// Error(kBadInput) where `out` is `file` itself, which would be lost.
-void check_is_another(const TrainedFile& file, const std::string& out);
+void check_differs_from_input(const TrainedFile& file, const std::string& out);
 /// Error(kBadInput) for a file that holds codes or, unless `allow_sparse`, a file without its zeros, which is as exact as its run.
 void check_not_compressed(const TrainedFile& file, bool allow_sparse);
 

@@ -109,7 +109,7 @@ FineTuningState find_fine_tuning(const Config& config) {
   return newest->step() >= config.steps ? FineTuningState::kDone : FineTuningState::kBegun;
 }
 
-std::vector<std::string> words_of_fine_tuning(const Config& config, FineTuningState state) {
+std::vector<std::string> fine_tuning_command(const Config& config, FineTuningState state) {
   const bool is_resumed = state == FineTuningState::kBegun;
   const Config defaults;
   std::vector<std::string> words = {"train"};

@@ -43,6 +43,6 @@ enum class FineTuningState {
 FineTuningState find_fine_tuning(const Config& config);
 
 /// Command line of the training without the program's name: `train` with every setting, or `train --run DIR --resume`.
-std::vector<std::string> words_of_fine_tuning(const Config& config, FineTuningState state);
+std::vector<std::string> fine_tuning_command(const Config& config, FineTuningState state);
 
 }  // namespace cohort

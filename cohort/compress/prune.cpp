@@ -38,7 +38,7 @@ void check_prune_request(const PruneRequest& request) {
          "--sparsity out");
 }
 
-std::string smaller_model_of(const TrainedFile& file, const DataShape& shape, double sparsity) {
+std::string pruned_specification(const TrainedFile& file, const DataShape& shape, double sparsity) {
   return smaller_specification(file.config().model, *restore_model(file, shape), sparsity);
 }
 
@@ -58,7 +58,7 @@ void write_smaller_model(const TrainedFile& file, const DataDescription& trained
   write_compressed_file(out, content, std::move(metadata));
 }
 
-void check_has_matrices(const TrainedFile& file, const DataShape& shape, const std::string& how) {
+void check_prunable(const TrainedFile& file, const DataShape& shape, const std::string& how) {
   prunable_tensors(*restore_model(file, shape), parse_pruning(how)->granularity);
 }
 

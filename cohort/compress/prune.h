@@ -32,14 +32,14 @@ struct PruneRequest {
 void check_prune_request(const PruneRequest& request);
 
 /// The specification of the file's model without that fraction of its channels. Errors as in smaller_specification().
-std::string smaller_model_of(const TrainedFile& file, const DataShape& shape, double sparsity);
+std::string pruned_specification(const TrainedFile& file, const DataShape& shape, double sparsity);
 /// Writes that model, with the weights of the channels that stay, as a safetensors file. `samples`: of the model's data. Errors as in
 /// take_channels().
 void write_smaller_model(const TrainedFile& file, const DataDescription& trained, const DataSource& samples,
                          const std::string& specification, const std::string& out);
 
 /// Error(kBadInput) where `how` ("weight:0.9", "2:4") finds nothing to prune in the file's model.
-void check_has_matrices(const TrainedFile& file, const DataShape& shape, const std::string& how);
+void check_prunable(const TrainedFile& file, const DataShape& shape, const std::string& how);
 
 /// Compares `pruned`, the result of the fine-tuning of `file`, with `file` and writes `out` (docs/formats/compressed.md), atomically and
 /// only after all measurements: matrices without their zeros, or the smaller model. `progress` gets a line for each step. Errors as in

@@ -272,7 +272,8 @@ void check_quantise_request(const TrainedFile& file, const QuantiseRequest& requ
   check_compressed_name(out);
 }
 
-void check_has_layers(const TrainedFile& file, const DataDescription& trained, const DataSource& training, const QuantiseRequest& request) {
+void check_quantisable(const TrainedFile& file, const DataDescription& trained, const DataSource& training,
+                       const QuantiseRequest& request) {
   use_threads_of_training(file, request.threads);
   const std::function<void(const std::string&)> no_progress;
   Quantisation(file, nullptr, trained, training, training, request, no_progress).check();

@@ -28,11 +28,11 @@ void check_quantise_request(const TrainedFile& file, const QuantiseRequest& requ
 
 /// Before a training with rounded weights: Error(kBadInput) for data without samples to calibrate with, and for a model without a layer
 /// that the scheme supports. Evaluates the calibration samples.
-void check_has_layers(const TrainedFile& file, const DataDescription& trained, const DataSource& training, const QuantiseRequest& request);
+void check_quantisable(const TrainedFile& file, const DataDescription& trained, const DataSource& training, const QuantiseRequest& request);
 
 /// Writes `out`, a safetensors file (docs/formats/compressed.md), atomically and only after all measurements. `original`: the run from
 /// which a training with rounded weights made `file`, to compare with; null: `file` itself. `training`, `validation`: with the training's
-/// normalisation. `progress`, which may be empty, gets a line for each step. Errors as in check_quantise_request() and check_has_layers();
+/// normalisation. `progress`, which may be empty, gets a line for each step. Errors as in check_quantise_request() and check_quantisable();
 /// Error(kInfeasible) where max_error_increase leaves no layer compressed.
 CompressionResult quantise(const TrainedFile& file, const TrainedFile* original, const DataDescription& trained, const DataSource& training,
                            const DataSource& validation, const QuantiseRequest& request, const std::string& out,

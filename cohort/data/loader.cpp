@@ -61,7 +61,7 @@ struct Loader::State {
     LoadedBatch out;
     out.step = step;
     out.global_samples = sampler.batch_at(step);
-    const int first = options.all_in_turn ? 0 : options.rank, end = options.all_in_turn ? options.num_ranks : options.rank + 1;
+    const int first = options.reads_all_ranks ? 0 : options.rank, end = options.reads_all_ranks ? options.num_ranks : options.rank + 1;
     const int num_pieces = options.pieces * static_cast<int>(batch_factor_at(options.stages, step));
     for (int rank = first; rank < end; ++rank) {
       const std::vector<Share> pieces = pieces_of_rank(out.global_samples, rank, rank_weights, num_pieces, options.granularity);

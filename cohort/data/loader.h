@@ -18,15 +18,15 @@ struct LoaderOptions {
   int64_t global_batch = 1;
   std::vector<BatchStage> stages = {};  ///< How it grows.
   uint64_t seed = 0;
-  int rank = 0;                 ///< Position on the data axis,
-  int num_ranks = 1;            ///< and the size of that axis.
-  int64_t granularity = 1;      ///< See share_of_rank.
-  int pieces = 1;               ///< Micro-steps of a step (gradient accumulation), see pieces_of_rank; of a grown one as many times more.
-  int64_t first_step = 0;       ///< > 0 for a resumed run.
-  int64_t end_step = 0;         ///< Exclusive; 0: no end.
-  int read_ahead = 2;           ///< Prefetched batches.
-  bool all_in_turn = false;     ///< Read the pieces of all ranks, in rank order, instead of `rank`'s.
-  std::vector<double> weights;  ///< Per rank, see shares_of_batch; empty: equal shares.
+  int rank = 0;                  ///< Position on the data axis,
+  int num_ranks = 1;             ///< and the size of that axis.
+  int64_t granularity = 1;       ///< See share_of_rank.
+  int pieces = 1;                ///< Micro-steps of a step (gradient accumulation), see pieces_of_rank; of a grown one as many times more.
+  int64_t first_step = 0;        ///< > 0 for a resumed run.
+  int64_t end_step = 0;          ///< Exclusive; 0: no end.
+  int read_ahead = 2;            ///< Prefetched batches.
+  bool reads_all_ranks = false;  ///< Read the pieces of all ranks, in rank order, instead of `rank`'s.
+  std::vector<double> weights;   ///< Per rank, see shares_of_batch; empty: equal shares.
   Augmentation augmentation = {};
   /// If set, called on the background thread for each batch. Its exceptions are rethrown by next().
   std::function<std::vector<float>(LoadedBatch& batch)> answer = {};

@@ -214,7 +214,7 @@ std::vector<int64_t> parse_shape(const std::string& what, const std::string& sha
 
 }  // namespace
 
-uint64_t seed_of_synthetic(const std::string& specification, uint64_t otherwise) {
+uint64_t synthetic_seed(const std::string& specification, uint64_t otherwise) {
   const std::optional<int64_t> own = parse_settings(specification).seed;
   return own ? static_cast<uint64_t>(*own) : otherwise;
 }

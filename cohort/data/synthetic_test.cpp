@@ -191,8 +191,8 @@ TEST_CASE("synthetic: seed= in the specification overrides the seed of the run")
   };
   CHECK(first("1x4x4", 3) != first("1x4x4", 4));
   CHECK(first("1x4x4,seed=3", 4) == first("1x4x4", 3));
-  CHECK(seed_of_synthetic("text,seed=7", 1) == 7);
-  CHECK(seed_of_synthetic("text", 1) == 1);
+  CHECK(synthetic_seed("text,seed=7", 1) == 7);
+  CHECK(synthetic_seed("text", 1) == 1);
 }
 
 TEST_CASE("synthetic: wrong specifications") {

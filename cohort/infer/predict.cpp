@@ -282,7 +282,7 @@ std::vector<Prediction> Predictor::predict(const std::vector<NamedInput>& inputs
   const int64_t positions = is_text(description_) ? description_.shape.front() : 1;
   if (output.numel() != count * positions * description_.num_outputs ||
       (!description_.regression && !description_.labels && output.size(-1) != description_.num_outputs))
-    fail(ErrorCode::kBadInput, model_->title(), " answers ", describe_form(output), " for ", count, " samples, and not ",
+    fail(ErrorCode::kBadInput, model_->title(), " answers ", describe_tensor(output), " for ", count, " samples, and not ",
          description_.num_outputs,
          description_.regression ? " numbers each"
          : description_.labels   ? " scores of labels each"

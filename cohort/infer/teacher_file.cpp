@@ -50,8 +50,8 @@ void check_same_seed(const Config& teacher, const Config& student) {
                teacher.seed, name_settings(" behind --data")));
   const std::string kind = "synthetic:";
   if (!teacher.data.starts_with(kind) || !student.data.starts_with(kind)) return;
-  const uint64_t teacher_seed = seed_of_synthetic(teacher.data.substr(kind.size()), teacher.seed);
-  const uint64_t student_seed = seed_of_synthetic(student.data.substr(kind.size()), student.seed);
+  const uint64_t teacher_seed = synthetic_seed(teacher.data.substr(kind.size()), teacher.seed);
+  const uint64_t student_seed = synthetic_seed(student.data.substr(kind.size()), student.seed);
   if (teacher_seed != student_seed)
     fail(ErrorCode::kBadInput, "it was trained on synthetic data with the seed ", teacher_seed, ", and here the seed is ", student_seed,
          name_settings("; give --data "), kind, "...,seed=", teacher_seed);

@@ -54,7 +54,7 @@ TrainedFile TrainedFile::open(const std::string& path, const std::string& which)
     file.path_ = path;
     file.open_exported();
   } else {
-    file.take(std::make_shared<const Checkpoint>(open_chosen(path, which)));
+    file.take(std::make_shared<const Checkpoint>(open_selected_checkpoint(path, which)));
   }
   file.config_.run.clear();
   return file;
@@ -300,7 +300,8 @@ void check_same_kind(const DataDescription& trained, const DataSet& data) {
   }
 }
 
-std::shared_ptr<const DataSource> as_trained(const DataDescription& trained, const std::shared_ptr<const DataSource>& part) {
+std::shared_ptr<const DataSource> with_training_normalisation(const DataDescription& trained,
+                                                              const std::shared_ptr<const DataSource>& part) {
   const DataDescription own = part->describe();
   if (value_scales(own) == value_scales(trained) && scales_of_targets(own) == scales_of_targets(trained)) return part;
   return std::make_shared<Renormalised>(trained, part);

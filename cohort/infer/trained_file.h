@@ -22,8 +22,8 @@ namespace cohort {
 /// Immutable and thread-safe.
 class TrainedFile {
  public:
-  /// `path`: a run folder, its checkpoints, a step folder, or FILE.safetensors. `which`: as in open_chosen(); only "latest" for a file.
-  /// Error(kBadInput) in one line for a path that is missing, damaged or not a trained model.
+  /// `path`: a run folder, its checkpoints, a step folder, or FILE.safetensors. `which`: as in open_selected_checkpoint(); only "latest"
+  /// for a file. Error(kBadInput) in one line for a path that is missing, damaged or not a trained model.
   static TrainedFile open(const std::string& path, const std::string& which = "latest");
   /// A view of an open checkpoint, which must outlive the object.
   static TrainedFile of(const Checkpoint& checkpoint);
@@ -91,7 +91,8 @@ std::vector<ValueScale> value_scales(const DataDescription& data);
 
 /// The samples of `part` with the normalisation of the training instead of their own (pictures, columns, tensors, regression targets);
 /// `part` itself where they are the same.
-std::shared_ptr<const DataSource> as_trained(const DataDescription& trained, const std::shared_ptr<const DataSource>& part);
+std::shared_ptr<const DataSource> with_training_normalisation(const DataDescription& trained,
+                                                              const std::shared_ptr<const DataSource>& part);
 
 /// `split`: "train", "val", "test" or "all" (training and validation samples). Error(kBadInput) for another word, and for a part that the
 /// data do not have.

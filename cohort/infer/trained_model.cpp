@@ -61,7 +61,7 @@ at::Tensor TrainedModel::operator()(const at::Tensor& input) const {
   if (!input.defined() || input.dim() != static_cast<int64_t>(data_.shape.size()) + 1 ||
       input.sizes().slice(1) != at::IntArrayRef(data_.shape))
     fail(ErrorCode::kBadInput, module_->title(), " takes batches of samples of ", shape_text(data_.shape), ", and got ",
-         describe_form(input));
+         describe_tensor(input));
   return module_->forward(input);
 }
 

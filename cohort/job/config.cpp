@@ -99,7 +99,7 @@ void read_config_text(const std::string& text, const std::string& path, Config& 
 std::string to_toml(const Config& config) {
   const Situation situation = situation_of(config);
   std::string out, group;
-  if (!config.taken_from.empty()) out = "# The study " + toml_string(config.taken_from) + " chose batch size and metaparameters.\n";
+  if (!config.taken_from.empty()) out = "# The study " + toml_string(config.taken_from) + " chose batch size and hyperparameters.\n";
   for (const Setting& setting : settings()) {
     if (!is_given(config, setting) && !acts(setting.name, situation)) continue;
     if (setting.group != group) {

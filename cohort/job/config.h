@@ -43,7 +43,7 @@ struct Config {
   int threads = 0;             ///< Compute threads per rank; 0: cores / local ranks.
   int64_t global_batch = 128;  ///< 0: auto, from `study`; replaced before train().
   std::string batch_schedule;  ///< See parse_batch_schedule.
-  std::string study;           ///< Batch-size study with batch and metaparameters; replaced before train().
+  std::string study;           ///< Batch-size study with batch and hyperparameters; replaced before train().
   int64_t steps = 0;
   double epochs = 0;  ///< Used where steps is 0; both 0: one epoch.
   int accumulate = 1;

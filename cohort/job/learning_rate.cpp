@@ -27,7 +27,7 @@ LearningRate learning_rate(const Config& config) {
   const std::string& name = config.schedule_lr;
   if (name != "constant" && name != "linear" && name != "cosine")
     fail(ErrorCode::kBadInput, name_settings("--schedule-lr: no schedule '"), name, "'; there are: constant linear cosine");
-  return {.rate = learning_rate_of(config),
+  return {.rate = effective_learning_rate(config),
           .schedule = name == "linear"   ? Schedule::kLinear
                       : name == "cosine" ? Schedule::kCosine
                                          : Schedule::kConstant,
@@ -80,17 +80,17 @@ double default_learning_rate(const std::string& optimizer, const std::string& mo
 
 double default_weight_decay(const std::string& optimizer) { return optimizer == "adamw" ? 0.01 : 0; }
 
-double learning_rate_of(const Config& config) {
+double effective_learning_rate(const Config& config) {
   return config.lr == Config::kAuto ? default_learning_rate(config.optimizer, config.model) : config.lr;
 }
 
-double weight_decay_of(const Config& config) {
+double effective_weight_decay(const Config& config) {
   return config.weight_decay == Config::kAuto ? default_weight_decay(config.optimizer) : config.weight_decay;
 }
 
 Config with_defaults(Config config) {
-  config.lr = learning_rate_of(config);
-  config.weight_decay = weight_decay_of(config);
+  config.lr = effective_learning_rate(config);
+  config.weight_decay = effective_weight_decay(config);
   return config;
 }
 

@@ -37,8 +37,8 @@ double default_learning_rate(const std::string& optimizer, const std::string& mo
 double default_weight_decay(const std::string& optimizer);
 
 /// The configured value, or the default.
-double learning_rate_of(const Config& config);
-double weight_decay_of(const Config& config);
+double effective_learning_rate(const Config& config);
+double effective_weight_decay(const Config& config);
 /// Replaces `auto` by the default values.
 Config with_defaults(Config config);
 

@@ -31,7 +31,7 @@ Config own_config(const std::string& run) {
 
 std::string to_text(const SettingChange& change) { return concat("changed: ", change.setting, " ", change.from, " -> ", change.to); }
 
-Config lasting_config(const Config& config) {
+Config persistent_config(const Config& config) {
   Config lasting = config;
   for (const char* const setting : {"resume", "json", "quiet", "inject", "serve"}) take_back(lasting, setting);
   return lasting;
@@ -42,7 +42,7 @@ Config trained_config(const ResumeRequest& request) {
   if (request.trained.empty()) return own;
   Config trained;
   read_config_text(request.trained, "the settings of the newest checkpoint of " + request.run, trained);
-  trained = lasting_config(trained);
+  trained = persistent_config(trained);
   trained.run = own.run;                                                    // The run may have been moved.
   if (own.eval_every == 0) find_setting("eval-every")->copy(trained, own);  // Older checkpoints hold the effective value.
   return trained;
@@ -50,7 +50,7 @@ Config trained_config(const ResumeRequest& request) {
 
 Config resumed_config(const ResumeRequest& request) {
   const std::string own_file = request.run + "/config.toml";
-  const Config own = lasting_config(own_config(request.run)), before = trained_config(request);
+  const Config own = persistent_config(own_config(request.run)), before = trained_config(request);
   // Edits of the run's own file count like options.
   Config config = before;
   std::set<std::string> edited;
@@ -80,7 +80,7 @@ Config resumed_config(const ResumeRequest& request) {
 }
 
 std::vector<SettingChange> changes_between(const Config& before, const Config& now) {
-  Config from = lasting_config(before), to = lasting_config(now);
+  Config from = persistent_config(before), to = persistent_config(now);
   from.run = to.run;
   std::vector<SettingChange> changes;
   for (const Setting& setting : settings())

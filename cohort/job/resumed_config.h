@@ -34,6 +34,6 @@ Config resumed_config(const ResumeRequest& request);
 /// Changed settings in their order, without those of one invocation (run, resume, json, quiet, inject).
 std::vector<SettingChange> changes_between(const Config& before, const Config& now);
 /// The configuration without settings of one invocation.
-Config lasting_config(const Config& config);
+Config persistent_config(const Config& config);
 
 }  // namespace cohort

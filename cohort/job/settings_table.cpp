@@ -245,7 +245,7 @@ void add_steps(SettingsTable& t) {
   t.text("batch-schedule", "STEP:FACTOR,..", "the batch grows: 600:4,900:16 is 4 times --global-batch after 600 steps, 16 times after 900",
          &Config::batch_schedule)
       .checked(parse_batch_schedule);
-  t.text("study", "DIR", "a study with its report: its best trial's metaparameters, and with --global-batch auto its batch size",
+  t.text("study", "DIR", "a study with its report: its best trial's hyperparameters, and with --global-batch auto its batch size",
          &Config::study);
   t.number("accumulate", "N", "micro-steps between exchanges", &Config::accumulate, 1, 1e6);
   t.text("optimizer", "NAME", "sgd, momentum, nesterov, adam, adamw", &Config::optimizer, {"sgd", "momentum", "nesterov", "adam", "adamw"});

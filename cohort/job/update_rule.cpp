@@ -37,7 +37,7 @@ UpdateRule::Kind optimizer_kind(const std::string& name) {
 }
 
 UpdateRule update_rule(const Config& config) {
-  return {optimizer_kind(config.optimizer), config.momentum, config.beta1, config.beta2, config.eps, weight_decay_of(config)};
+  return {optimizer_kind(config.optimizer), config.momentum, config.beta1, config.beta2, config.eps, effective_weight_decay(config)};
 }
 
 }  // namespace cohort

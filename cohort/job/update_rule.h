@@ -1,5 +1,5 @@
 #pragma once
-// The optimizer and its metaparameters. Torch-free.
+// The optimizer and its hyperparameters. Torch-free.
 
 #include <cstdint>
 #include <string>

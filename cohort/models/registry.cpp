@@ -54,9 +54,9 @@ BuiltModel make(const ModelEntry& entry, const ModelOptions& options) {
   try {
     return entry.factory(options);
   } catch (const std::exception& error) {
-    if (!is_misfit(error) && is_of_user(error))
+    if (!is_mismatch_error(error) && is_user_exception(error))
       fail(ErrorCode::kBadInput, "model ", entry.name, ": its factory failed (", quote(error), ")");
-    if (!is_misfit(error)) throw;
+    if (!is_mismatch_error(error)) throw;
     const DataShape& data = options.data();
     const bool is_text = data.kind == DataShape::Kind::kText;
     fail(ErrorCode::kBadInput, "model ", entry.name, ": its factory failed for samples of (", describe_sizes(data.input), ")",

@@ -400,7 +400,7 @@ std::string sentence_of(const UnevenForecast& uneven) {
                 human_seconds(uneven.step_seconds), " and ", percent(uneven.waste));
 }
 
-std::vector<std::string> sentences_of_larger(const MachineAnswer& found) {
+std::vector<std::string> larger_machine_sentences(const MachineAnswer& found) {
   std::vector<std::string> out;
   for (const MachineAnswer::Tried& tried : found.tried) {
     const int workers = tried.request.problem.cluster.num_devices();

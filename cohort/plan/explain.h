@@ -71,7 +71,7 @@ std::optional<UnevenForecast> uneven_forecast(const PlanProblem& problem, const 
 
 std::string sentence_of(const UnevenForecast& uneven);
 /// Why machines with more workers than the chosen one are slower, where their workers differ in speed.
-std::vector<std::string> sentences_of_larger(const MachineAnswer& found);
+std::vector<std::string> larger_machine_sentences(const MachineAnswer& found);
 Json to_json(const UnevenForecast& uneven);
 
 }  // namespace cohort

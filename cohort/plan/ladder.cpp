@@ -6,7 +6,7 @@
 //   3. An option is searched for the least memory without limits, which shows how much is missing, and, where that fits, for the objective
 //      within the limits. A plan that fits leaves kMargin of the limit free.
 //   4. A smaller batch and more workers are found by bisection over searches, so each reported number fits.
-//   5. Other inputs and models come from the profiles of LadderSources.
+//   5. Other inputs and models come from the profiles of FallbackSources.
 //
 // Cost: about 24 searches of at most kSearchSeconds, milliseconds each for a model of a dozen layers. The order is that of
 // docs/guide/planning.md.
@@ -63,8 +63,8 @@ class FallbackSearch {
     if (base_["pp"] != "1") base_["microbatches"] = given("microbatches", "1");
   }
 
-  Ladder run(const LadderSources& sources) {
-    Ladder out;
+  FallbackOptions run(const FallbackSources& sources) {
+    FallbackOptions out;
     const SearchRequest as_it_is = with(base_);
     if (workers_ > request_.problem.cluster.num_devices() || !least_memory(as_it_is)) refuse(as_it_is);
     add(out, [&] { return search_option("as it is", as_it_is); });
@@ -74,7 +74,7 @@ class FallbackSearch {
     if (request_.objective != Objective::kTimeToGoal) add(out, [&] { return smaller_batch(); });
     if (out.rungs.empty() || !out.rungs.front().fits) add(out, [&] { return more_workers(); });
     for (const FallbackVariants& kind : sources.variants) {
-      const bool nothing_fits = std::none_of(out.rungs.begin(), out.rungs.end(), [](const Rung& option) { return option.fits; });
+      const bool nothing_fits = std::none_of(out.rungs.begin(), out.rungs.end(), [](const FallbackOption& option) { return option.fits; });
       if (!kind.is_last_resort || nothing_fits) add(out, [&] { return variant_of(kind); });
     }
     if (!sources.longer.empty()) note_both_ways(out, sources.longer);
@@ -97,11 +97,11 @@ class FallbackSearch {
   }
 
   /// Adds an option unless it was cut short or repeats an earlier one.
-  void add(Ladder& out, const std::function<Rung()>& make) const {
+  void add(FallbackOptions& out, const std::function<FallbackOption()>& make) const {
     if (is_over()) return;
-    Rung option = make();
+    FallbackOption option = make();
     // Two kinds of choice may end in the same layout; only for all of them together that is worth a row.
-    const auto is_same = [&](const Rung& one) { return one.options == option.options; };
+    const auto is_same = [&](const FallbackOption& one) { return one.options == option.options; };
     const bool is_news = out.rungs.empty() ||
                          (!option.options.empty() && (option.name == kAll || std::none_of(out.rungs.begin(), out.rungs.end(), is_same)));
     if (option.plan && !out.rungs.empty() && option.is_same_training && option.note.empty() && is_no_better(option, out.rungs.front()))
@@ -109,7 +109,7 @@ class FallbackSearch {
     if (!is_over() && option.plan && is_news) out.rungs.push_back(std::move(option));
   }
 
-  static bool is_no_better(const Rung& option, const Rung& base) {
+  static bool is_no_better(const FallbackOption& option, const FallbackOption& base) {
     const StepForecast &its = option.plan->forecast, &before = base.plan->forecast;
     return its.step_seconds >= before.step_seconds && its.peak_memory_bytes() >= before.peak_memory_bytes();
   }
@@ -187,8 +187,8 @@ class FallbackSearch {
     return least && within_limits(request, *least).forecast.fits;
   }
 
-  Rung search_option(const std::string& name, const SearchRequest& request) const {
-    Rung out{.name = name};
+  FallbackOption search_option(const std::string& name, const SearchRequest& request) const {
+    FallbackOption out{.name = name};
     const std::optional<RankedPlan> least = least_memory(request);
     if (!least) return out;
     out.plan = within_limits(request, *least);
@@ -206,14 +206,14 @@ class FallbackSearch {
     return out;
   }
 
-  Rung option_of_kind(const std::string& name, const Keys& keys) const {
-    Rung alone = search_option(name, with(keys));
+  FallbackOption option_of_kind(const std::string& name, const Keys& keys) const {
+    FallbackOption alone = search_option(name, with(keys));
     const bool may_accumulate =
         !request_.fixed.contains("accumulate") && keys.contains("accumulate") && keys.contains("pp") && keys.at("pp") == "1";
     if (alone.fits || !may_accumulate) return alone;
     Keys more = keys;
     more.erase("accumulate");
-    Rung both = search_option(name, with(more));
+    FallbackOption both = search_option(name, with(more));
     if (!both.fits) return alone;
     both.note = "with accumulation";
     return both;
@@ -277,15 +277,15 @@ class FallbackSearch {
     return fits;
   }
 
-  Rung smaller_batch() const {
-    const Rung none{.name = kSmallerBatch};
+  FallbackOption smaller_batch() const {
+    const FallbackOption none{.name = kSmallerBatch};
     SearchRequest request = with(base_);
     const int64_t now = request.problem.global_batch, found = largest_batch(request, now);
     if (found == 0 || found == now) return none;
     // Rounded to equal shares where each replica gets a sample.
     const int64_t dp = std::max<int64_t>(1, parse_integer(base_.at("dp")).value_or(1));
     request.problem.global_batch = found >= dp ? found / dp * dp : found;
-    Rung out = search_option(kSmallerBatch, request);
+    FallbackOption out = search_option(kSmallerBatch, request);
     out.is_same_training = false;
     out.note = "another training: more steps, another learning rate";
     return out;
@@ -299,18 +299,18 @@ class FallbackSearch {
     return out;
   }
 
-  Rung more_workers() const {
+  FallbackOption more_workers() const {
     const auto fits = least_number(workers_, [&](int workers) { return !is_over() && can_fit(on_workers(workers)); });
     if (!fits) return {.name = kMoreWorkers};
-    Rung out = search_option(kMoreWorkers, on_workers(*fits));
+    FallbackOption out = search_option(kMoreWorkers, on_workers(*fits));
     if (out.plan && out.plan->candidate.layout.num_ranks() <= workers_) return {.name = kMoreWorkers};  // An option above is the same.
     out.is_same_training = false;
     out.note = concat(*fits, " like these");
     return out;
   }
 
-  Rung variant_of(const FallbackVariants& kind) const {
-    Rung last{.name = kind.name};
+  FallbackOption variant_of(const FallbackVariants& kind) const {
+    FallbackOption last{.name = kind.name};
     for (const FallbackVariant& variant : kind.variants) {
       if (is_over()) break;
       Keys accumulated = base_;
@@ -337,9 +337,10 @@ class FallbackSearch {
     return last;
   }
 
-  void note_both_ways(Ladder& out, const std::string& longer) const {
+  void note_both_ways(FallbackOptions& out, const std::string& longer) const {
     const auto found = [&](const char* name) {
-      return std::find_if(out.rungs.begin(), out.rungs.end(), [&](const Rung& option) { return option.name == name && option.fits; });
+      return std::find_if(out.rungs.begin(), out.rungs.end(),
+                          [&](const FallbackOption& option) { return option.name == name && option.fits; });
     };
     const auto batch = found(kSmallerBatch), workers = found(kMoreWorkers);
     std::vector<std::string> ways;
@@ -362,11 +363,11 @@ class FallbackSearch {
 
 }  // namespace
 
-const Rung* Ladder::fastest() const {
-  const Rung* best = nullptr;
-  for (const Rung& option : rungs) {
+const FallbackOption* FallbackOptions::fastest() const {
+  const FallbackOption* best = nullptr;
+  for (const FallbackOption& option : rungs) {
     if (!option.fits || !option.is_same_training) continue;
-    const auto cost = [](const Rung& one) { return one.seconds_to_goal.value_or(one.plan->forecast.step_seconds); };
+    const auto cost = [](const FallbackOption& one) { return one.seconds_to_goal.value_or(one.plan->forecast.step_seconds); };
     if (!best || cost(option) < cost(*best)) best = &option;
   }
   return best;
@@ -379,8 +380,8 @@ SearchRequest without_memory_limits(SearchRequest request) {
   return request;
 }
 
-Ladder make_ladder(const SearchRequest& request, const LadderSources& sources, const std::atomic<bool>* stop,
-                   const std::function<void()>& look) {
+FallbackOptions find_fallback_options(const SearchRequest& request, const FallbackSources& sources, const std::atomic<bool>* stop,
+                                      const std::function<void()>& look) {
   return FallbackSearch(request, stop, look).run(sources);
 }
 
@@ -393,17 +394,17 @@ std::string padded(const std::string& text, size_t width, bool right) {
 
 }  // namespace
 
-std::string ladder_text(const Ladder& ladder) {
+std::string fallback_text(const FallbackOptions& ladder) {
   std::string out = ladder.constraint.empty() ? "" : ladder.constraint + "\n\n";
-  const bool has_goal =
-      std::any_of(ladder.rungs.begin(), ladder.rungs.end(), [](const Rung& option) { return option.seconds_to_goal.has_value(); });
+  const bool has_goal = std::any_of(ladder.rungs.begin(), ladder.rungs.end(),
+                                    [](const FallbackOption& option) { return option.seconds_to_goal.has_value(); });
   const auto row = [&](const std::string& name, const std::string& memory, const std::string& step, const std::string& goal,
                        const std::string& fits, const std::string& options) {
     out += concat(padded(name, 27, false), padded(memory, 11, true), padded(step, 11, true), has_goal ? padded(goal, 11, true) : "", "  ",
                   padded(fits, 5, false), options, "\n");
   };
   row("what to do", "a rank", "a step", "to goal", "fits", "options");
-  for (const Rung& option : ladder.rungs) {
+  for (const FallbackOption& option : ladder.rungs) {
     const StepForecast& forecast = option.plan->forecast;
     row(option.name, human_bytes(forecast.peak_memory_bytes()), human_seconds(forecast.step_seconds),
         option.seconds_to_goal ? human_seconds(*option.seconds_to_goal) : "", option.fits ? "yes" : "no",
@@ -417,9 +418,9 @@ std::string ladder_text(const Ladder& ladder) {
   return out;
 }
 
-Json to_json(const Ladder& ladder) {
+Json to_json(const FallbackOptions& ladder) {
   Json rungs = Json::array();
-  for (const Rung& option : ladder.rungs)
+  for (const FallbackOption& option : ladder.rungs)
     rungs.push_back({{"name", option.name},
                      {"options", option.options},
                      {"fits", option.fits},

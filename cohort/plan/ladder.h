@@ -25,13 +25,13 @@ struct FallbackVariants {
   bool is_last_resort = false;  ///< Tried only where no earlier option fits.
   std::vector<FallbackVariant> variants;
 };
-struct LadderSources {
+struct FallbackSources {
   std::vector<FallbackVariants> variants;
   std::string longer;              ///< A context that was asked for ("--context 512"): a note then names both ways to get it.
   std::vector<std::string> notes;  ///< How variants were forecast, or why there are none.
 };
 
-struct Rung {
+struct FallbackOption {
   std::string name;
   std::string options;  ///< Command-line options to add; "": none.
   bool fits = false;
@@ -40,14 +40,14 @@ struct Rung {
   std::optional<double> seconds_to_goal;
   std::string note;
 };
-struct Ladder {
+struct FallbackOptions {
   std::string constraint;  ///< One sentence on what limits memory.
-  std::vector<Rung> rungs;
+  std::vector<FallbackOption> rungs;
   std::vector<std::string> notes;
   bool is_stopped = false;  ///< Stopped early; options are missing.
 
   /// The fastest option that fits and trains the same model on the same samples; null: none.
-  const Rung* fastest() const;
+  const FallbackOption* fastest() const;
 };
 
 /// The request with unlimited memory.
@@ -55,16 +55,16 @@ SearchRequest without_memory_limits(SearchRequest request);
 
 /// Error(kBadInput) where the first option cannot run: the layout that `request.fixed` gives, or data parallelism over all workers. Each
 /// option takes searches of some tenths of a second. Ends early at `stop` (null: none); `look` is called between searches and may set it.
-Ladder make_ladder(const SearchRequest& request, const LadderSources& sources, const std::atomic<bool>* stop,
-                   const std::function<void()>& look = {});
+FallbackOptions find_fallback_options(const SearchRequest& request, const FallbackSources& sources, const std::atomic<bool>* stop,
+                                      const std::function<void()>& look = {});
 
-std::string ladder_text(const Ladder& ladder);
-Json to_json(const Ladder& ladder);  ///< The event of docs/formats/ladder.md.
+std::string fallback_text(const FallbackOptions& ladder);
+Json to_json(const FallbackOptions& ladder);  ///< The event of docs/formats/ladder.md.
 
 // The last options: profiles of the model with shorter inputs, and of smaller models. Torch-free.
 
 /// The variants for the model, data, context and image size of `config`. A profile from shapes is computed again for each variant, a
 /// measured one is scaled by the ratio that shapes predict. Copies config and request.
-LadderSources ladder_sources(const Config& config, const SearchRequest& request);
+FallbackSources ladder_sources(const Config& config, const SearchRequest& request);
 
 }  // namespace cohort

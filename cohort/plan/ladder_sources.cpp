@@ -213,8 +213,8 @@ std::vector<FallbackVariants> smaller_models(const SharedScaling& scaling) {
 
 }  // namespace
 
-LadderSources ladder_sources(const Config& config, const SearchRequest& request) {
-  LadderSources out;
+FallbackSources ladder_sources(const Config& config, const SearchRequest& request) {
+  FallbackSources out;
   const auto scaling = std::make_shared<const Scaling>(config, request);
   try {
     scaling->shapes();

@@ -16,14 +16,14 @@
 namespace cohort {
 
 /// Overhead per work item of an asynchronous real worker besides compute and bytes: three messages and their wake-ups.
-inline constexpr double kTicketSeconds = 3e-4;
+inline constexpr double kWorkItemSeconds = 3e-4;
 
 /// The conditions that decide the pace of data-parallel training.
 struct SyncConditions {
   VirtualSpec clock;  ///< Speeds, pauses and link; compute_seconds is for an equal share of a step at speed 1.
   int64_t global_batch = 0, granularity = 1;
   int64_t pull_bytes = 0, push_bytes = 0;  ///< Bytes of the model, and of its gradients.
-  double ticket_seconds = 0;               ///< kTicketSeconds for real workers; 0: that of the virtual clock.
+  double work_item_seconds = 0;            ///< kWorkItemSeconds for real workers; 0: that of the virtual clock.
   double step_seconds = 0;                 ///< Measured or forecast with sync=step, where exchanges overlap backward; 0: from the clock.
 };
 

@@ -74,7 +74,7 @@ std::optional<VirtualEvent> VirtualClock::next() {
   return event;
 }
 
-std::optional<double> VirtualClock::next_moment() const {
+std::optional<double> VirtualClock::next_event_seconds() const {
   if (events_.empty()) return std::nullopt;
   return events_.begin()->seconds;
 }

@@ -37,7 +37,7 @@ class VirtualClock {
   /// Removes the next event and advances now() to it; none where nothing is scheduled.
   std::optional<VirtualEvent> next();
   /// Time of the next event.
-  std::optional<double> next_moment() const;
+  std::optional<double> next_event_seconds() const;
   /// Advances the time without events. Not negative.
   void advance(double seconds) { now_ += seconds; }
 

@@ -14,7 +14,7 @@ bool says(const std::string& text, const std::string& part) { return text.find(p
 }  // namespace
 
 void explain(const std::exception& error, const std::string& what) {
-  fail(is_misfit(error) ? ErrorCode::kBadInput : ErrorCode::kFailed, what, " (", quote(error), ")");
+  fail(is_mismatch_error(error) ? ErrorCode::kBadInput : ErrorCode::kFailed, what, " (", quote(error), ")");
 }
 
 at::Tensor forward_by_layers(torch::nn::SequentialImpl& sequential, const at::Tensor& input) {
@@ -28,7 +28,7 @@ at::Tensor forward_by_layers(torch::nn::SequentialImpl& sequential, const at::Te
     } catch (const c10::Error& error) {
       const std::vector<std::string> names = sequential.named_children().keys();
       explain(error, concat("layer '", i < names.size() ? names[i] : std::to_string(i), "' (", layer.ptr()->name(), ") failed on ",
-                            describe_form(given)));
+                            describe_tensor(given)));
     }
   }
   if (const at::Tensor* const output = value.try_get<at::Tensor>()) return *output;
@@ -40,12 +40,12 @@ at::Tensor checked_loss(const LossFunction& loss, const at::Tensor& output, cons
   try {
     value = loss(output, target);
   } catch (const c10::Error& error) {
-    explain(error, concat("forward_backward(): the loss failed on an output of ", describe_form(output), " and a target of ",
-                          describe_form(target)));
+    explain(error, concat("forward_backward(): the loss failed on an output of ", describe_tensor(output), " and a target of ",
+                          describe_tensor(target)));
   }
   if (!value.defined() || value.numel() != 1 || !value.is_floating_point())
     fail(ErrorCode::kBadInput, "forward_backward(): the loss is one floating-point number, the mean over the rows that it gets, and not ",
-         describe_form(value));
+         describe_tensor(value));
   if (!value.requires_grad())
     fail(ErrorCode::kBadInput, "forward_backward(): the ",
          output.requires_grad() ? "loss has no gradient, though the output has one" : "model's output has no gradient, nor has the loss",
@@ -55,10 +55,10 @@ at::Tensor checked_loss(const LossFunction& loss, const at::Tensor& output, cons
 
 void check_target(const at::Tensor& input, const at::Tensor& target) {
   if (target.defined() && target.dim() > 0 && target.size(0) == input.size(0)) return;
-  fail(ErrorCode::kBadInput, "forward_backward(): ", input.size(0), " rows of input (", describe_form(input), "), and ",
+  fail(ErrorCode::kBadInput, "forward_backward(): ", input.size(0), " rows of input (", describe_tensor(input), "), and ",
        !target.defined()   ? "no target"
        : target.dim() == 0 ? "a target that is one number"
-                           : concat(target.size(0), " of target (", describe_form(target), ")"),
+                           : concat(target.size(0), " of target (", describe_tensor(target), ")"),
        target.defined() ? "; there is a row of the target for each of the input: give session.local() of both"
                         : "; give the rows of session.local(target), or those of the input again where the loss needs none");
 }

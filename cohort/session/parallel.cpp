@@ -318,7 +318,7 @@ double Parallel::forward_backward(const at::Tensor& input, const at::Tensor& tar
   try {
     return s.forward_backward(input, target, loss);
   } catch (const c10::Error& error) {
-    explain(error, concat("forward_backward() of an input of ", describe_form(input), " and a target of ", describe_form(target)));
+    explain(error, concat("forward_backward() of an input of ", describe_tensor(input), " and a target of ", describe_tensor(target)));
   }
 }
 

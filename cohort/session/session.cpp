@@ -97,7 +97,7 @@ struct Session::State {
 Session::Session(const World& world, SessionOptions options) : state_(std::make_shared<State>()) {
   state_->options = std::move(options);
   state_->world = world;
-  settle_vector_functions();
+  warm_up_vector_functions();
   if (!std::getenv("OMP_NUM_THREADS")) at::set_num_threads(cores_of_rank(world));
   state_->group = Group::create(world, {.backend = state_->options.backend, .timeout_seconds = state_->options.timeout_seconds});
   state_->share_index = state_->random_stream = rank();

@@ -25,9 +25,9 @@ namespace cohort {
 namespace {
 
 using shard_rules::Division;
+using shard_rules::LayerPlan;
 using shard_rules::LayerQuery;
 using shard_rules::Placement;
-using shard_rules::Plan;
 
 /// A parameter or buffer of the graph and the layers that use it.
 struct Owned {
@@ -74,7 +74,7 @@ class Planner {
     }
   }
 
-  std::vector<Plan> plan() {
+  std::vector<LayerPlan> plan() {
     while (!plan_layers() || !shared_tensors_agree()) plans_.clear();
     return plans_;
   }
@@ -87,7 +87,7 @@ class Planner {
   const std::vector<Owned>& tensors() const { return tensors_; }
 
   /// The dimension in which a tensor is divided where a layer uses it, or -1.
-  static int divided_dim_of(const std::vector<Plan>& plans, const Owned::Use& use) {
+  static int divided_dim_of(const std::vector<LayerPlan>& plans, const Owned::Use& use) {
     for (const Division& division : plans[use.layer].divisions) {
       if (division.name == use.name) return division.dim;
     }
@@ -101,7 +101,7 @@ class Planner {
     return gathered_[index] ? Placement::kWhole : plans_[index].output;
   }
 
-  Plan apply_rule(size_t index, const std::vector<Placement>& inputs) const {
+  LayerPlan apply_rule(size_t index, const std::vector<Placement>& inputs) const {
     const LayerGraph::Layer& layer = layers_[index];
     if (!kept_whole_[index].empty()) return shard_rules::whole(kept_whole_[index]);
     const shard_rules::Rule rule = shard_rules::rule_of(layer.kind);
@@ -115,7 +115,7 @@ class Planner {
       std::vector<Placement> inputs;
       for (const int input : layers_[i].inputs) inputs.push_back(input_placement(input));
       plans_.push_back(apply_rule(i, inputs));
-      const Plan& plan = plans_.back();
+      const LayerPlan& plan = plans_.back();
       bool complete = true;
       for (size_t k = 0; k < inputs.size() && plan.needs_whole_inputs; ++k) {
         if (inputs[k] == Placement::kWhole) continue;
@@ -155,7 +155,7 @@ class Planner {
   std::vector<bool> gathered_;
   std::vector<std::string> kept_whole_;  ///< The reason, or "".
   std::vector<bool> shares_weight_;
-  std::vector<Plan> plans_;
+  std::vector<LayerPlan> plans_;
 };
 
 /// Gives a tensor object this rank's values.
@@ -166,7 +166,7 @@ void keep_my_part(at::Tensor tensor, const ParameterShard& shard) {
 }
 
 /// Divides parameters and buffers as planned, and adds them to `shards` under all their names.
-void divide_tensors(const LayerGraph& graph, const Planner& planner, const std::vector<Plan>& plans, const Group& group,
+void divide_tensors(const LayerGraph& graph, const Planner& planner, const std::vector<LayerPlan>& plans, const Group& group,
                     std::map<std::string, ParameterShard>& shards) {
   for (const Owned& owned : planner.tensors()) {
     const int dim = Planner::divided_dim_of(plans, owned.uses.front());
@@ -192,11 +192,11 @@ std::string sequence_reason_of(const LayerGraph& graph, int num_ranks, const Ten
 }
 
 /// Whether the model's output stays divided by classes.
-bool logits_stay_divided(const Planner& planner, const std::vector<Plan>& plans) {
+bool logits_stay_divided(const Planner& planner, const std::vector<LayerPlan>& plans) {
   return !plans.empty() && plans.back().output != Placement::kWhole && !planner.is_gathered(plans.size() - 1);
 }
 
-LayerPlacement placement_of(const LayerGraph& graph, const Planner& planner, const std::vector<Plan>& plans, size_t layer) {
+LayerPlacement placement_of(const LayerGraph& graph, const Planner& planner, const std::vector<LayerPlan>& plans, size_t layer) {
   return {graph.layers()[layer].name, graph.layers()[layer].kind, plans[layer].placement, plans[layer].reason,
           planner.takes_positions(layer)};
 }
@@ -208,7 +208,7 @@ ShardPlan plan_shards(const LayerGraph& graph, int num_ranks, const TensorParall
   result.sequence_reason = sequence_reason_of(graph, num_ranks, options);
   result.divides_positions = options.sequence_parallel && num_ranks > 1 && result.sequence_reason.empty();
   Planner planner(graph, num_ranks, Group(), result.divides_positions);
-  const std::vector<Plan> plans = planner.plan();
+  const std::vector<LayerPlan> plans = planner.plan();
   for (size_t i = 0; i < plans.size(); ++i) result.placements.push_back(placement_of(graph, planner, plans, i));
   result.logits_divided = logits_stay_divided(planner, plans);
   for (const Owned& owned : planner.tensors()) {
@@ -229,10 +229,10 @@ ShardedModel shard_graph(LayerGraph& graph, const Group& group, const TensorPara
     return result;
   }
   Planner planner(graph, group.size(), group, divide_positions);
-  const std::vector<Plan> plans = planner.plan();
+  const std::vector<LayerPlan> plans = planner.plan();
   divide_tensors(graph, planner, plans, group, result.shards);
   for (size_t i = 0; i < plans.size(); ++i) {
-    const Plan& plan = plans[i];
+    const LayerPlan& plan = plans[i];
     if (plan.apply) plan.apply(graph, result.shards);
     const LayerGraph::Layer& layer = graph.layers()[i];
     result.placements.push_back(placement_of(graph, planner, plans, i));

@@ -28,8 +28,8 @@
 
 namespace cohort::shard_rules {
 
-Plan whole(const std::string& reason) {
-  Plan plan;
+LayerPlan whole(const std::string& reason) {
+  LayerPlan plan;
   plan.reason = reason;
   return plan;
 }
@@ -44,8 +44,8 @@ int64_t num_positions(const LayerGraph::Layer& layer) {
 namespace {
 
 /// A plan for a layer that works on each rank's block and returns the same block.
-Plan divided(Placement output) {
-  Plan plan;
+LayerPlan divided(Placement output) {
+  LayerPlan plan;
   plan.placement = "divided";
   plan.needs_whole_inputs = false;
   plan.output = output;
@@ -84,8 +84,8 @@ LinearParameters parameters_of(const torch::nn::Module* module) {
   return {*weight, bias ? *bias : at::Tensor()};
 }
 
-Plan column(const LayerQuery& query, const LinearParameters& linear, Placement input) {
-  Plan plan = divided(Placement::kFeatures);
+LayerPlan column(const LayerQuery& query, const LinearParameters& linear, Placement input) {
+  LayerPlan plan = divided(Placement::kFeatures);
   plan.placement = query.is_last ? "outputs" : "column";
   plan.output_may_stay_divided = true;
   plan.divisions.push_back({"weight", 0});
@@ -98,8 +98,8 @@ Plan column(const LayerQuery& query, const LinearParameters& linear, Placement i
   return plan;
 }
 
-Plan row(const LayerQuery& query, const LinearParameters& linear, Placement input) {
-  Plan plan = divided(Placement::kWhole);
+LayerPlan row(const LayerQuery& query, const LinearParameters& linear, Placement input) {
+  LayerPlan plan = divided(Placement::kWhole);
   plan.placement = "row";
   plan.divisions.push_back({"weight", 1});
   const bool slice = input == Placement::kWhole;
@@ -111,7 +111,7 @@ Plan row(const LayerQuery& query, const LinearParameters& linear, Placement inpu
   return plan;
 }
 
-Plan linear(const LayerQuery& query) {
+LayerPlan linear(const LayerQuery& query) {
   const LinearParameters linear = parameters_of(query.layer->module.get());
   if (!linear.weight.defined()) return whole("its parameters are not those of a linear layer");
   const int64_t num_outputs = linear.weight.size(0), num_inputs = linear.weight.size(1);
@@ -137,8 +137,8 @@ Plan linear(const LayerQuery& query) {
 
 using ConvolutionModule = std::shared_ptr<torch::nn::Conv2dImpl>;
 
-Plan channels_out(const LayerQuery& query, const ConvolutionModule& convolution) {
-  Plan plan = divided(Placement::kChannels);
+LayerPlan channels_out(const LayerQuery& query, const ConvolutionModule& convolution) {
+  LayerPlan plan = divided(Placement::kChannels);
   plan.placement = "channels out";
   plan.divisions.push_back({"weight", 0});
   if (convolution->bias.defined()) plan.divisions.push_back({"bias", 0});
@@ -148,8 +148,8 @@ Plan channels_out(const LayerQuery& query, const ConvolutionModule& convolution)
   return plan;
 }
 
-Plan channels_in(const LayerQuery& query, const ConvolutionModule& convolution, bool slice) {
-  Plan plan = divided(Placement::kWhole);
+LayerPlan channels_in(const LayerQuery& query, const ConvolutionModule& convolution, bool slice) {
+  LayerPlan plan = divided(Placement::kWhole);
   plan.placement = "channels in";
   plan.divisions.push_back({"weight", 1});
   plan.apply = set_function(query.index, [convolution, slice, group = query.group](const LayerGraph::Inputs& in) {
@@ -163,7 +163,7 @@ Plan channels_in(const LayerQuery& query, const ConvolutionModule& convolution, 
   return plan;
 }
 
-Plan convolution(const LayerQuery& query) {
+LayerPlan convolution(const LayerQuery& query) {
   const auto convolution = std::dynamic_pointer_cast<torch::nn::Conv2dImpl>(query.layer->module);
   if (!convolution) return whole("its module is not a torch::nn::Conv2d");
   if (convolution->options.groups() != 1) return whole("its channels are in groups");
@@ -229,9 +229,9 @@ Rows rows_of(const torch::nn::EmbeddingImpl& table, const Group& group) {
   return {table.weight, first, whole, padding};
 }
 
-Plan plain_embedding(const LayerQuery& query, const torch::nn::EmbeddingImpl& table) {
+LayerPlan plain_embedding(const LayerQuery& query, const torch::nn::EmbeddingImpl& table) {
   if (const std::string reason = why_not(table, query); !reason.empty()) return whole(reason);
-  Plan plan = divided(Placement::kWhole);
+  LayerPlan plan = divided(Placement::kWhole);
   plan.placement = "vocabulary";
   plan.divisions.push_back({"weight", 0});
   plan.apply = set_function(query.index, [rows = rows_of(table, query.group), group = query.group](const LayerGraph::Inputs& in) {
@@ -250,10 +250,10 @@ at::Tensor position_rows(const ByteEmbeddingImpl& embedding, int64_t num_positio
   return divide ? slice_for_rank(used, 0, group) : used;
 }
 
-Plan byte_embedding(const LayerQuery& query, const std::shared_ptr<ByteEmbeddingImpl>& embedding) {
+LayerPlan byte_embedding(const LayerQuery& query, const std::shared_ptr<ByteEmbeddingImpl>& embedding) {
   const std::string reason = why_not(*embedding->token, query);
   const bool by_vocabulary = reason.empty(), by_position = query.divide_positions;
-  Plan plan = divided(by_position ? Placement::kPositions : Placement::kWhole);
+  LayerPlan plan = divided(by_position ? Placement::kPositions : Placement::kWhole);
   plan.placement = by_vocabulary ? "vocabulary" : "whole";
   plan.reason = reason;
   if (by_vocabulary) plan.divisions.push_back({"token.weight", 0});
@@ -269,7 +269,7 @@ Plan byte_embedding(const LayerQuery& query, const std::shared_ptr<ByteEmbedding
   return plan;
 }
 
-Plan embedding(const LayerQuery& query) {
+LayerPlan embedding(const LayerQuery& query) {
   const auto& module = query.layer->module;
   if (query.inputs.at(0) != Placement::kWhole) return {};
   if (auto bytes = std::dynamic_pointer_cast<ByteEmbeddingImpl>(module)) return byte_embedding(query, bytes);
@@ -280,14 +280,14 @@ Plan embedding(const LayerQuery& query) {
 // Transformer blocks: heads and hidden units are divided within the block (sharded_block.h); its input and output are whole, or a block of
 // the positions.
 
-Plan transformer_block(const LayerQuery& query) {
+LayerPlan transformer_block(const LayerQuery& query) {
   const auto block = std::dynamic_pointer_cast<TransformerBlockImpl>(query.layer->module);
   if (!block) return whole("its module is an unknown block");
   if (const std::string reason = why_not_divided(*block, query.num_ranks); !reason.empty()) return whole(reason);
   if (query.shares_weight) return whole("its weight is another layer's too");
   const Placement input = query.inputs.at(0);
   if (input != Placement::kWhole && input != Placement::kPositions) return {};
-  Plan plan = divided(input);
+  LayerPlan plan = divided(input);
   plan.placement = "heads";
   plan.apply = [block, input, index = query.index, group = query.group](LayerGraph& graph, std::map<std::string, ParameterShard>& shards) {
     auto part = std::make_shared<ShardedTransformerBlock>(*block, group, /*sequence_parallel=*/input == Placement::kPositions,
@@ -302,13 +302,13 @@ Plan transformer_block(const LayerQuery& query) {
 // values or, with sequence parallelism, a part of the positions: its weight is then the same on all ranks, and their gradients of it,
 // each of its own positions, are summed (two all-reduces of `features` numbers in backward).
 
-Plan batch_norm(const LayerQuery& query) {
+LayerPlan batch_norm(const LayerQuery& query) {
   if (query.inputs.at(0) != Placement::kChannels) return {};
   const torch::nn::Module* module = query.layer->module.get();
   if (dynamic_cast<const torch::nn::BatchNorm2dImpl*>(module) == nullptr && dynamic_cast<const GhostBatchNorm2dImpl*>(module) == nullptr)
     return whole("its module is an unknown batch norm");
   if (query.shares_weight) return whole("its weight is another layer's too");
-  Plan plan = divided(Placement::kChannels);
+  LayerPlan plan = divided(Placement::kChannels);
   for (const auto& parameter : module->named_parameters()) plan.divisions.push_back({parameter.key(), 0});
   for (const auto& buffer : module->named_buffers()) {
     if (buffer.value().dim() == 1) plan.divisions.push_back({buffer.key(), 0});  // not the counter of batches
@@ -316,14 +316,14 @@ Plan batch_norm(const LayerQuery& query) {
   return plan;  // the module works on as many channels as its parameters have
 }
 
-Plan group_norm(const LayerQuery& query) {
+LayerPlan group_norm(const LayerQuery& query) {
   const auto norm = std::dynamic_pointer_cast<torch::nn::GroupNormImpl>(query.layer->module);
   if (!norm) return whole("its module is not a torch::nn::GroupNorm");
   if (query.shares_weight) return whole("its weight is another layer's too");
   const int64_t num_groups = norm->options.num_groups();
   if (!query.divides(num_groups)) return whole(concat("its ", num_groups, " groups do not divide by ", query.num_ranks, " ranks"));
   if (query.inputs.at(0) != Placement::kChannels) return {};
-  Plan plan = divided(Placement::kChannels);
+  LayerPlan plan = divided(Placement::kChannels);
   for (const auto& parameter : norm->named_parameters()) plan.divisions.push_back({parameter.key(), 0});
   plan.apply = set_function(query.index, [norm, my_groups = num_groups / query.num_ranks](const LayerGraph::Inputs& in) {
     return at::group_norm(in[0], my_groups, norm->weight, norm->bias, norm->options.eps());
@@ -331,12 +331,12 @@ Plan group_norm(const LayerQuery& query) {
   return plan;
 }
 
-Plan layer_norm(const LayerQuery& query) {
+LayerPlan layer_norm(const LayerQuery& query) {
   if (query.inputs.at(0) != Placement::kPositions) return {};
   const auto norm = std::dynamic_pointer_cast<torch::nn::LayerNormImpl>(query.layer->module);
   if (!norm) return whole("its module is not a torch::nn::LayerNorm");
   if (norm->options.normalized_shape().size() != 1) return whole("it normalises over positions");
-  Plan plan = divided(Placement::kPositions);
+  LayerPlan plan = divided(Placement::kPositions);
   plan.apply = set_function(query.index, [norm, group = query.group](const LayerGraph::Inputs& in) {
     const auto of_all_ranks = [&](const at::Tensor& parameter) {
       return parameter.defined() ? copy_to_ranks(parameter, group) : parameter;
@@ -354,37 +354,41 @@ Plan layer_norm(const LayerQuery& query) {
 // of the whole tensor on every rank; gathering the tensor would cost that and an exchange.
 // Cost: the whole tensor's draws and memory for them, on every rank; the alternative, gathering the tensor, costs that and an exchange.
 
-Plan pointwise(const LayerQuery& query) {
+LayerPlan pointwise(const LayerQuery& query) {
   const auto& module = query.layer->module;
   if (module && !module->parameters().empty()) return whole("it has parameters, unlike layers of its kind");
   const Placement input = query.inputs.at(0);
-  return input == Placement::kWhole ? Plan{} : divided(input);
+  return input == Placement::kWhole ? LayerPlan{} : divided(input);
 }
 
-Plan per_channel(const LayerQuery& query) { return query.inputs.at(0) == Placement::kChannels ? divided(Placement::kChannels) : Plan{}; }
+LayerPlan per_channel(const LayerQuery& query) {
+  return query.inputs.at(0) == Placement::kChannels ? divided(Placement::kChannels) : LayerPlan{};
+}
 
 /// {samples, channels / ranks, h, w} -> {samples, channels h w / ranks}: channels are the slowest, so parts stay parts.
-Plan flatten(const LayerQuery& query) {
+LayerPlan flatten(const LayerQuery& query) {
   const auto* module = dynamic_cast<const torch::nn::FlattenImpl*>(query.layer->module.get());
   const bool keeps_samples = module == nullptr || (module->options.start_dim() == 1 && module->options.end_dim() == -1);
-  return query.inputs.at(0) == Placement::kChannels && keeps_samples ? divided(Placement::kFeatures) : Plan{};
+  return query.inputs.at(0) == Placement::kChannels && keeps_samples ? divided(Placement::kFeatures) : LayerPlan{};
 }
 
 /// {samples, channels / ranks, h, w} -> {samples, channels / ranks}
-Plan global_mean(const LayerQuery& query) { return query.inputs.at(0) == Placement::kChannels ? divided(Placement::kFeatures) : Plan{}; }
+LayerPlan global_mean(const LayerQuery& query) {
+  return query.inputs.at(0) == Placement::kChannels ? divided(Placement::kFeatures) : LayerPlan{};
+}
 
-Plan add(const LayerQuery& query) {
+LayerPlan add(const LayerQuery& query) {
   for (const Placement placement : query.inputs) {
     if (placement != query.inputs.front()) return {};
   }
-  return query.inputs.front() == Placement::kWhole ? Plan{} : divided(query.inputs.front());
+  return query.inputs.front() == Placement::kWhole ? LayerPlan{} : divided(query.inputs.front());
 }
 
 /// Multiplies by this rank's block of `module`'s factors for the whole tensor.
 template <typename Module>
-Plan divided_dropout(const LayerQuery& query, const std::shared_ptr<Module>& module) {
+LayerPlan divided_dropout(const LayerQuery& query, const std::shared_ptr<Module>& module) {
   const Placement placement = query.inputs.at(0);
-  Plan plan = divided(placement);
+  LayerPlan plan = divided(placement);
   plan.apply = set_function(query.index, [module, dim = divided_dim(placement), group = query.group](const LayerGraph::Inputs& in) {
     if (!module->is_training()) return module->forward(in[0]);
     std::vector<int64_t> shape = in[0].sizes().vec();
@@ -395,7 +399,7 @@ Plan divided_dropout(const LayerQuery& query, const std::shared_ptr<Module>& mod
   return plan;
 }
 
-Plan dropout(const LayerQuery& query) {
+LayerPlan dropout(const LayerQuery& query) {
   if (query.inputs.at(0) == Placement::kWhole) return {};
   if (auto ours = std::dynamic_pointer_cast<DropoutImpl>(query.layer->module)) return divided_dropout(query, ours);
   if (auto torchs = std::dynamic_pointer_cast<torch::nn::DropoutImpl>(query.layer->module)) return divided_dropout(query, torchs);

@@ -43,7 +43,7 @@ struct LayerQuery {
 };
 
 /// The division of a layer. By default it stays whole and takes whole inputs.
-struct Plan {
+struct LayerPlan {
   std::string placement = "whole", reason;
   bool needs_whole_inputs = true;  ///< Divided ones must be gathered first.
   Placement output = Placement::kWhole;
@@ -54,8 +54,8 @@ struct Plan {
 };
 
 /// A plan that leaves the layer whole and says why.
-Plan whole(const std::string& reason);
-using Rule = Plan (*)(const LayerQuery&);
+LayerPlan whole(const std::string& reason);
+using Rule = LayerPlan (*)(const LayerQuery&);
 /// By LayerGraph::Layer::kind; null where there is no rule.
 Rule rule_of(const std::string& kind);
 

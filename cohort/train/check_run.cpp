@@ -104,7 +104,7 @@ void check_quorum(const Job& job) {
   if (sync.quorum > workers)
     fail(ErrorCode::kBadInput, name_settings("--layout sync="), job.layout.sync, ": a quorum of ", sync.quorum, " with ", workers,
          workers == 1 ? " worker" : " workers", " never comes; use quorum=", workers, " or less, or more workers");
-  const int64_t every = steps_of_round(sync), below = job.config.steps / every * every;
+  const int64_t every = steps_per_round(sync), below = job.config.steps / every * every;
   if (job.config.steps % every != 0)
     fail(ErrorCode::kBadInput, name_settings("--steps "), job.config.steps, name_settings(" with --layout sync="), job.layout.sync,
          ": workers hand over what ", every, " steps gave; use ", below > 0 ? concat(below, " or ") : "", below + every);
@@ -128,7 +128,7 @@ void check_batch_schedule(const Job& job, int64_t num_samples) {
     fail(ErrorCode::kBadInput, name_settings("--batch-schedule "), config.batch_schedule, ": ", factor,
          name_settings(" times --global-batch "), config.global_batch, ", and the data has ", num_samples,
          " training samples, of which a batch takes each at most once; the largest factor is ", num_samples / config.global_batch);
-  const int64_t steps = steps_of_run(job, num_samples);
+  const int64_t steps = num_run_steps(job, num_samples);
   if (!stages.empty() && stages.back().first_step >= steps)
     fail(ErrorCode::kBadInput, name_settings("--batch-schedule "), config.batch_schedule, ": the batch would grow after ",
          stages.back().first_step, " steps, and the run has ", steps, name_settings("; use a smaller step, or more --steps"));
@@ -141,17 +141,17 @@ Sampler run_sampler(const Job& job, int64_t num_samples) {
 }
 
 int64_t round_up_to_exchange(const Job& job, int64_t steps) {
-  const int64_t every = steps_of_round(job.layout.sync);
+  const int64_t every = steps_per_round(job.layout.sync);
   return (steps + every - 1) / every * every;
 }
 
-int64_t steps_of_run(const Job& job, int64_t num_samples) {
+int64_t num_run_steps(const Job& job, int64_t num_samples) {
   return job.config.steps > 0 ? job.config.steps : round_up_to_exchange(job, steps_of_epochs(job, num_samples));
 }
 
 std::string rounded_steps_sentence(const Job& job, int64_t num_samples) {
   if (job.config.steps > 0) return "";
-  const int64_t asked = steps_of_epochs(job, num_samples), steps = steps_of_run(job, num_samples);
+  const int64_t asked = steps_of_epochs(job, num_samples), steps = num_run_steps(job, num_samples);
   if (steps == asked) return "";
   return concat(name_settings("--epochs "), epochs_of(job.config), asked == 1 ? " is 1 step" : concat(" are ", asked, " steps"),
                 name_settings(", and with --layout sync="), job.layout.sync, " a run ends with an exchange: it has ", steps);
@@ -175,7 +175,7 @@ void check_data(const Job& job, const DataSet& data) {
   if (config.memory_limit > 0 && config.memory_limit < sample_bytes)
     fail(ErrorCode::kBadInput, name_settings("--memory-limit "), config.memory_limit, ": one sample of the data is a tensor of ",
          sample_bytes, " bytes, so nothing trains in less; the limit is in bytes, as 2000000000 for 2 GB");
-  const int64_t steps = steps_of_run(job, num_samples);
+  const int64_t steps = num_run_steps(job, num_samples);
   if (config.noise_scale > steps)
     fail(ErrorCode::kBadInput, name_settings("--noise-scale "), config.noise_scale, " measures once in ", config.noise_scale,
          " steps, and the run has ", steps, name_settings(", so it would measure nothing; use --noise-scale "), steps,
@@ -202,7 +202,7 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
   const auto check_types = [&](const std::vector<NamedTensor>& tensors, const char* what) {
     for (const NamedTensor& named : tensors)
       if (!stored_type(named.tensor.scalar_type()))
-        fail(ErrorCode::kBadInput, model.title(), ": the ", what, " ", named.name, " is ", describe_form(named.tensor),
+        fail(ErrorCode::kBadInput, model.title(), ": the ", what, " ", named.name, " is ", describe_tensor(named.tensor),
              ", which no checkpoint could hold; keep it as real numbers (torch::view_as_real)");
   };
   check_types(parameters, "parameter");

@@ -28,8 +28,8 @@ void check_goal(const Job& job, LayerGraph& model, const DataSource& validation)
 /// The sampler of a run; cheap if only sizes are read.
 Sampler run_sampler(const Job& job, int64_t num_samples);
 /// The optimizer steps of a run: --steps, or those of --epochs rounded up to an exchange of local steps.
-int64_t steps_of_run(const Job& job, int64_t num_samples);
-/// A note if steps_of_run() was rounded up; else "".
+int64_t num_run_steps(const Job& job, int64_t num_samples);
+/// A note if num_run_steps() was rounded up; else "".
 std::string rounded_steps_sentence(const Job& job, int64_t num_samples);
 /// Rounds up to a multiple of the steps between exchanges.
 int64_t round_up_to_exchange(const Job& job, int64_t steps);

@@ -47,7 +47,7 @@ class Weights {
  public:
   explicit Weights(const std::string& given) {
     if (is_exported_file(given)) file_.emplace(given);
-    else checkpoint_ = open_chosen(given, "latest");
+    else checkpoint_ = open_selected_checkpoint(given, "latest");
     where_ = file_ ? given : checkpoint_->path();
     if (file_ && file_->metadata().contains("compressed") && has_codes(file_->metadata().at("compressed")))
       fail(ErrorCode::kBadInput, name_settings("--init-from: "), given,

@@ -266,6 +266,6 @@ std::optional<std::string> WatchedFolder::moved_to() const {
   return !unknown && is_held(now.c_str()) ? now : "";
 }
 
-void write_run_config(const Config& config) { write_file_atomically(config.run + "/config.toml", whole_toml(lasting_config(config))); }
+void write_run_config(const Config& config) { write_file_atomically(config.run + "/config.toml", whole_toml(persistent_config(config))); }
 
 }  // namespace cohort

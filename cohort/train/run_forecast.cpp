@@ -118,7 +118,7 @@ std::string outcome_sentence(const ForecastRecord& forecast, double measured) {
 
 void append_forecast_error(const RunSetup& run, double measured_step_seconds, int64_t num_steps, const std::vector<RankRecord>& ranks) {
   const ForecastSource& source = run.options.forecast;
-  if (!run.forecast || source.calibration_file.empty() || !source.is_of_here || num_steps < kLeastStepsThatCount) return;
+  if (!run.forecast || source.calibration_file.empty() || !source.is_measured_here || num_steps < kLeastStepsThatCount) return;
   if (!run.config.inject.empty() || run.noise) return;  // Not at its normal speed.
   const std::string failure =
       append_calibration(source.calibration_file, {.model = run.config.model,

@@ -21,7 +21,7 @@ struct ForecastSource {
   std::string name;                    ///< For messages: "--profile FILE".
   std::optional<PlanProblem> problem;  ///< With a profile of this machine, from which rank 0 forecasts the run.
   Json plan;                           ///< Otherwise the plan.json whose forecast is used; null: none.
-  bool is_of_here = false;             ///< Measured on this machine, so that its error can be used for calibration.
+  bool is_measured_here = false;       ///< Measured on this machine, so that its error can be used for calibration.
   std::string calibration_file;        ///< The error is appended to it; "": nowhere.
 };
 

@@ -50,7 +50,7 @@ std::shared_ptr<LayerGraph> whole_model(const RunSetup& run) {
 
 /// The settings that have an effect in this run, as its config.toml writes them.
 std::vector<std::pair<std::string, std::string>> settings_of_session(const Config& config) {
-  const Config lasting = lasting_config(config);
+  const Config lasting = persistent_config(config);
   const Situation situation = situation_of(lasting);
   std::vector<std::pair<std::string, std::string>> values;
   for (const Setting& setting : settings())

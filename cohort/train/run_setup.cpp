@@ -97,7 +97,7 @@ double measure_student(LayerGraph& model, const DataSource& source, c10::Device 
 
 }  // namespace
 
-int threads_of_rank(const Config& config, const World& world) { return config.threads > 0 ? config.threads : cores_of_rank(world); }
+int num_rank_threads(const Config& config, const World& world) { return config.threads > 0 ? config.threads : cores_of_rank(world); }
 
 RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World& here, const TrainOptions& how)
     : job(job_given),
@@ -107,7 +107,7 @@ RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World&
       injection(injection_for_rank(job.faults, world.rank)),
       device(device_of_rank(job.devices, world)) {
   config = with_defaults(std::move(config));
-  use_compute_threads(threads_of_rank(config, world));
+  use_compute_threads(num_rank_threads(config, world));
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
   if (world.status_fd >= 0) {
     status = StatusPage::open(::dup(world.status_fd), world.size);
@@ -118,7 +118,7 @@ RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World&
   take_folder();
   check_same_text(group, to_toml(config), "the configuration", "start all ranks with the same options and config.toml");
   if (config.device != "cpu") device_names = group.all_gather_text(device.str(), "the ranks' devices by name");
-  total_steps = steps_of_run(job, data.train->num_samples());
+  total_steps = num_run_steps(job, data.train->num_samples());
   make_model();
   make_teacher();
   make_step();
@@ -214,7 +214,7 @@ LoaderOptions RunSetup::loader_options(int64_t first_step) const {
           .pieces = config.accumulate * lockstep_layout().microbatches,
           .first_step = first_step,
           .end_step = total_steps,
-          .all_in_turn = sequential != nullptr,
+          .reads_all_ranks = sequential != nullptr,
           .weights = job.shares.of(num_pipelines(lockstep_layout())),
           .augmentation = Augmentation(config.augment, data.train->shape(), config.seed),
           .answer = teacher && teacher->is_beside() ? [this](LoadedBatch& batch) { return teacher->beside(batch, data.train->shape()); }

@@ -32,7 +32,7 @@ namespace cohort {
 class LayerGraph;
 
 /// LibTorch's threads on this rank: --threads, or its part of the host's cores.
-int threads_of_rank(const Config& config, const World& world);
+int num_rank_threads(const Config& config, const World& world);
 
 /// One thread. References must outlive it.
 struct RunSetup {

@@ -142,7 +142,7 @@ RunState::RunState(const Job& job, LayerGraph& model, Strategy& strategy, Group&
       group_(group),
       places_(std::move(places)),
       data_(std::move(data)),
-      settings_(to_toml(lasting_config(job.config))) {}
+      settings_(to_toml(persistent_config(job.config))) {}
 
 Json RunState::describe(int64_t step, const Json& extra) const {
   Json aliases = Json::object();

@@ -72,7 +72,7 @@ TEST_CASE("the average is in the snapshot, and the same for a team") {
   const std::vector<double> whole = run_trial(*make_model_runner(spec, data, Group()), order).val_losses();
   std::vector<double> together;
   run_thread_ranks(2, [&](Group& team) {
-    const HeardTrial heard = run_trial(*make_model_runner(spec, data, team), order);
+    const RecordedTrial heard = run_trial(*make_model_runner(spec, data, team), order);
     if (team.rank() == 0) together = heard.val_losses();
   });
   CHECK(largest_difference(together, whole) < 1e-5);

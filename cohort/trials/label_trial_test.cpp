@@ -33,7 +33,7 @@ study::TrialOrder labels_order(int64_t train_steps) {
 TEST_CASE("labels: a trial gives the loss, error and precision of train") {
   const study::StudySpec spec = labels_spec();
   const study::TrialOrder order = labels_order(6);  // Within the first epoch: later ones begin anew in train.
-  const HeardTrial heard = run_trial(*make_model_runner(spec, data_of(spec), Group()), order);
+  const RecordedTrial heard = run_trial(*make_model_runner(spec, data_of(spec), Group()), order);
   const TemporaryFolder folder;
   Config config;
   config.run = folder / "run";
@@ -61,7 +61,7 @@ TEST_CASE("labels: a team finds the same precision; train and test samples have 
   DataSet data = data_of(spec);
   data.test = data.validation;
   const study::TrialOrder order = labels_order(6);
-  const HeardTrial alone = run_trial(*make_model_runner(spec, data, Group()), order);
+  const RecordedTrial alone = run_trial(*make_model_runner(spec, data, Group()), order);
   for (const study::Measurement& one : alone.measurements) {
     CHECK(one.values[study::kTrainPrecision] > 0);
     const double test = one.values[study::kTestPrecision];
@@ -69,7 +69,7 @@ TEST_CASE("labels: a team finds the same precision; train and test samples have 
   }
   CHECK(alone.measurements[0].values[study::kTestPrecision] > 0);
   run_thread_ranks(2, [&](Group& team) {
-    const HeardTrial shared = run_trial(*make_model_runner(spec, data, team), order);
+    const RecordedTrial shared = run_trial(*make_model_runner(spec, data, team), order);
     if (team.rank() != 0) return;
     for (size_t i = 0; i < alone.measurements.size(); ++i) {
       const double own = shared.measurements[i].values[study::kValPrecision], one = alone.measurements[i].values[study::kValPrecision];
@@ -83,7 +83,7 @@ TEST_CASE("labels: the test split is looked at where the precision alone is bett
   spec.evaluate_test = true;
   DataSet data = data_of(spec);
   data.test = data.validation;
-  const HeardTrial heard = run_trial(*make_model_runner(spec, data, Group()), labels_order(20));
+  const RecordedTrial heard = run_trial(*make_model_runner(spec, data, Group()), labels_order(20));
   double loss = INFINITY, error = INFINITY, precision = -INFINITY;
   int64_t by_precision_alone = 0;
   for (const study::Measurement& one : heard.measurements) {

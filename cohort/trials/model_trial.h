@@ -28,7 +28,7 @@ struct ModelRunnerOptions {
 /// `team`: the ranks that run each trial together (by default this process alone); every rank makes a runner, calls it alike and gets the
 /// same outcome. `data` may be shared by any number of runners, and by ranks that are forked later. Sets LibTorch to one thread.
 /// Error(kBadInput) where the model cannot be built; run() and measure() throw it where a batch size cannot be divided over the team, or a
-/// metaparameter is out of range (a negative rate, a momentum of 1).
+/// hyperparameter is out of range (a negative rate, a momentum of 1).
 COHORT_PROGRAM_API std::unique_ptr<study::TrialRunner> make_model_runner(const study::StudySpec& spec,
                                                                          std::shared_ptr<const TrialData> data, const Group& team,
                                                                          const ModelRunnerOptions& options = {});

@@ -104,7 +104,7 @@ TEST_CASE("a trial gives the numbers of train") {
     REQUIRE(expected.size() == 12);
     for (const bool chain : {true, false}) {
       const auto runner = make_model_runner(spec, data_of(spec), Group(), {.use_dense_chain = chain});
-      const HeardTrial heard = run_trial(*runner, order);
+      const RecordedTrial heard = run_trial(*runner, order);
       INFO(optimizer, " chain ", chain);
       CHECK(largest_difference(without_first(heard.val_losses()), expected) < 2e-6);
       CHECK(heard.outcome.status == study::TrialStatus::kComplete);
@@ -115,14 +115,14 @@ TEST_CASE("a trial gives the numbers of train") {
   order.parameters.insert({{"warmup_steps", 3}, {"decay_steps", 9}, {"end_factor", 0.1}});
   for (const char* const model : {kFc, "odd-trial", "cnn:conv1=3,conv2=4,hidden=8"}) {
     const study::StudySpec spec = tiny_spec(model, "momentum");
-    const HeardTrial heard = run_trial(*make_model_runner(spec, data_of(spec), Group()), order);
+    const RecordedTrial heard = run_trial(*make_model_runner(spec, data_of(spec), Group()), order);
     INFO(model);
     CHECK(largest_difference(without_first(heard.val_losses()), losses_of_train(spec, order)) < 2e-6);
   }
   study::StudySpec text = tiny_spec("transformer:layers=1,width=16,dropout=0.2,tied=1", "adam");
   text.data = "synthetic:text,samples=60";
   text.context = 8;
-  const HeardTrial heard = run_trial(*make_model_runner(text, data_of(text), Group()), tiny_order(0.01, 6, 7));
+  const RecordedTrial heard = run_trial(*make_model_runner(text, data_of(text), Group()), tiny_order(0.01, 6, 7));
   CHECK(largest_difference(without_first(heard.val_losses()), losses_of_train(text, tiny_order(0.01, 6, 7))) < 2e-6);
 }
 
@@ -150,11 +150,11 @@ TEST_CASE("a stopped trial goes on from its snapshot with the same bits") {
       order.snapshot = folder / (std::string(model).substr(0, 3) + optimizer);
       int calls = 0;
       const auto stopping = make_model_runner(spec, data_of(spec), Group(), {.stop = [&] { return ++calls == 5; }});
-      const HeardTrial part = run_trial(*stopping, order);
+      const RecordedTrial part = run_trial(*stopping, order);
       CHECK(part.outcome.status == study::TrialStatus::kIncomplete);
       CHECK(part.outcome.steps == 5);
       CHECK(part.measurements.size() == 5);  // Steps 0 to 4: that of step 5 belongs to the next start.
-      const HeardTrial rest = run_trial(*make_model_runner(spec, data_of(spec), Group()), order);
+      const RecordedTrial rest = run_trial(*make_model_runner(spec, data_of(spec), Group()), order);
       CHECK(rest.val_losses() == whole);
       CHECK(rest.outcome.status == study::TrialStatus::kComplete);
     }
@@ -208,7 +208,7 @@ TEST_CASE("a snapshot is written now and then, and the watch may stop at what it
   const std::vector<double> whole = run_trial(*runner, order).val_losses();
   REQUIRE(std::filesystem::exists(order.snapshot));
   CHECK(run_trial(*runner, order).val_losses() == whole);
-  const HeardTrial censored = run_trial(*runner, order, 4);
+  const RecordedTrial censored = run_trial(*runner, order, 4);
   CHECK(censored.outcome.status == study::TrialStatus::kCensored);
   CHECK(censored.outcome.steps == 4);
   CHECK(censored.measurements.size() == 5);
@@ -252,7 +252,7 @@ TEST_CASE("a team trains as one process") {
       spec.max_microbatch = batch == 45 ? 8 : 0;
       std::vector<double> together;
       run_thread_ranks(num_ranks, [&](Group& team) {
-        const HeardTrial heard = run_trial(*make_model_runner(spec, data, team), order);
+        const RecordedTrial heard = run_trial(*make_model_runner(spec, data, team), order);
         if (heard.outcome.status != study::TrialStatus::kComplete || heard.outcome.steps != 12) FAIL("an outcome differs");
         if (team.rank() == 0) together = heard.val_losses();
         else if (!heard.measurements.empty()) FAIL("only the first rank is asked");
@@ -270,7 +270,7 @@ TEST_CASE("a team stops, saves and goes on together") {
   study::TrialOrder order = tiny_order(0.02);
   std::vector<double> whole, resumed;
   run_thread_ranks(2, [&](Group& team) {
-    const HeardTrial heard = run_trial(*make_model_runner(spec, data, team), order);
+    const RecordedTrial heard = run_trial(*make_model_runner(spec, data, team), order);
     if (team.rank() == 0) whole = heard.val_losses();
     study::TrialOrder saved = order;
     saved.snapshot = folder / "snapshot";
@@ -281,11 +281,11 @@ TEST_CASE("a team stops, saves and goes on together") {
       return team.rank() == 1 && ++calls == 5;
     };
     const auto stopping = make_model_runner(spec, data, team, {.stop = stop});
-    const HeardTrial part = run_trial(*stopping, saved);
+    const RecordedTrial part = run_trial(*stopping, saved);
     if (part.outcome.status != study::TrialStatus::kIncomplete || part.outcome.steps != 5) FAIL("the ranks do not stop together");
     team.barrier();
     const auto runner = make_model_runner(spec, data, team);
-    const HeardTrial rest = run_trial(*runner, saved);
+    const RecordedTrial rest = run_trial(*runner, saved);
     const double before = rest.outcome.seconds_before;
     if (team.rank() == 0 && !(before >= 2 * 0.01 && before <= 2 * part.outcome.seconds + 1e-6))
       FAIL("the seconds of both ranks are not kept");
@@ -300,11 +300,11 @@ TEST_CASE("divergence, censoring, refusals") {
   study::StudySpec spec = tiny_spec(kFc);
   spec.diverged_above = 100;
   const auto runner = make_model_runner(spec, data_of(spec), Group());
-  const HeardTrial diverged = run_trial(*runner, tiny_order(1e6));
+  const RecordedTrial diverged = run_trial(*runner, tiny_order(1e6));
   CHECK(diverged.outcome.status == study::TrialStatus::kInfeasible);
   CHECK(diverged.outcome.steps < 12);
   CHECK(diverged.outcome.steps == diverged.measurements.back().step);
-  const HeardTrial overflown = run_trial(*runner, tiny_order(1e30));
+  const RecordedTrial overflown = run_trial(*runner, tiny_order(1e30));
   CHECK(overflown.outcome.status == study::TrialStatus::kInfeasible);
   for (const double loss : overflown.val_losses()) CHECK(std::isfinite(loss));
   run_thread_ranks(2, [&](Group& team) {
@@ -312,7 +312,7 @@ TEST_CASE("divergence, censoring, refusals") {
       FAIL("ranks diverge at different steps");
   });
   spec.evaluation_ratio = 2;
-  const HeardTrial censored = run_trial(*make_model_runner(spec, data_of(spec), Group()), tiny_order(0.1), 5);
+  const RecordedTrial censored = run_trial(*make_model_runner(spec, data_of(spec), Group()), tiny_order(0.1), 5);
   CHECK(censored.outcome.status == study::TrialStatus::kCensored);
   CHECK(censored.outcome.steps == 8);
   CHECK(run_trial(*make_model_runner(spec, data_of(spec), Group()), tiny_order(0.1), 12).outcome.status == study::TrialStatus::kComplete);
@@ -365,7 +365,7 @@ TEST_CASE("the test split is looked at where validation is better than ever befo
     CHECK(num_tested > 1);
     CHECK(num_tested < all.size());
   };
-  const HeardTrial heard = run_trial(*make_model_runner(spec, data, Group()), order);
+  const RecordedTrial heard = run_trial(*make_model_runner(spec, data, Group()), order);
   CHECK(heard.val_losses() == without);
   check(heard.measurements);
   order.snapshot = folder / "snapshot";
@@ -373,7 +373,7 @@ TEST_CASE("the test split is looked at where validation is better than ever befo
   run_trial(*make_model_runner(spec, data, Group(), {.stop = [&] { return ++calls == 7; }}), order);
   REQUIRE(std::filesystem::exists(order.snapshot));
   run_thread_ranks(2, [&](Group& team) {
-    const HeardTrial resumed = run_trial(*make_model_runner(spec, data, team), order);
+    const RecordedTrial resumed = run_trial(*make_model_runner(spec, data, team), order);
     if (team.rank() != 0) return;
     CHECK(largest_difference(resumed.val_losses(), without) < 2e-6);
     check(resumed.measurements);
@@ -385,7 +385,7 @@ TEST_CASE("training samples are evaluated where that is asked for, and costs are
   spec.evaluate_train = true;
   spec.train_samples = 25;
   const auto runner = make_model_runner(spec, data_of(spec), Group());
-  const HeardTrial heard = run_trial(*runner, tiny_order(0.3, 25, 300));
+  const RecordedTrial heard = run_trial(*runner, tiny_order(0.3, 25, 300));
   const auto& last = heard.measurements.back().values;
   CHECK(last[study::kTrainLoss] < 0.1 * heard.measurements.front().values[study::kTrainLoss]);
   CHECK(last[study::kTrainError] == 0);  // 25 samples are soon known by heart.

@@ -46,14 +46,14 @@ namespace {
 constexpr const char* kEndpointKey = "study/endpoint";
 
 /// The coordinator's endpoint, and its listener on rank 0, which keeps `store` until all ranks have read the endpoint from it.
-ServerMeeting meet_coordinator(const World& world, const StudyRunOptions& options, c10::intrusive_ptr<c10d::Store>& store) {
+ServerAddress meet_coordinator(const World& world, const StudyRunOptions& options, c10::intrusive_ptr<c10d::Store>& store) {
   if (options.listener || world.size == 1) {
-    ServerMeeting meeting = meet_here(options.listener ? std::move(*options.listener) : MessageListener::for_forks());
+    ServerAddress meeting = local_server_address(options.listener ? std::move(*options.listener) : MessageListener::for_forks());
     if (world.rank != 0) meeting.listener.reset();  // Forked ranks inherited it.
     return meeting;
   }
   store = make_store(world, options.timeout);
-  ServerMeeting meeting = meet_server(world, *store, kEndpointKey, options.timeout);
+  ServerAddress meeting = share_server_address(world, *store, kEndpointKey, options.timeout);
   if (world.rank != 0) store.reset();
   return meeting;
 }
@@ -79,10 +79,10 @@ StudyWorkload open_study_workload(const study::StudySpec& spec) {
 
 int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const World& world, const StudyRunOptions& options) {
   catch_stop_signals();
-  std::optional<EndsSoonAtStop> ends;
+  std::optional<ExitSoonAfterStop> ends;
   if (!options.listener && world.size > 1) ends.emplace();
   c10::intrusive_ptr<c10d::Store> store;
-  ServerMeeting meeting = meet_coordinator(world, options, store);
+  ServerAddress meeting = meet_coordinator(world, options, store);
   ends.reset();
   // Forked ranks connect for certain, or their launcher reports the reason.
   const double join_seconds = options.listener ? std::max(options.timeout, 60.0) : options.timeout;

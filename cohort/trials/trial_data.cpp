@@ -160,7 +160,7 @@ static void check_metrics(const study::StudySpec& spec, const DataShape& shape) 
       fail(ErrorCode::kBadInput, "goal ", goal.text(), ": a precision is of labels (task=labels), and data ", spec.data,
            " has one class for each target; use val_error");
   for (const study::BatchSpec& batch : spec.batches)
-    for (const study::Metaparameter& parameter : batch.space)
+    for (const study::Hyperparameter& parameter : batch.space)
       if (parameter.name == "label_smoothing" && shape.labels)
         fail(ErrorCode::kBadInput, "label_smoothing is about the cross-entropy of classes, and data ", spec.data,
              " has labels; leave it out");

@@ -157,7 +157,7 @@ void require_workload(const StudySpec& spec, Settings& settings) {
 double most_label_smoothing(const StudySpec& spec) {
   double most = 0;
   for (const study::BatchSpec& batch : spec.batches)
-    for (const study::Metaparameter& parameter : batch.space) {
+    for (const study::Hyperparameter& parameter : batch.space) {
       if (parameter.name != "label_smoothing") continue;
       most = std::max(most, parameter.maximum);
       for (const double value : parameter.values) most = std::max(most, value);
@@ -165,7 +165,7 @@ double most_label_smoothing(const StudySpec& spec) {
   return most;
 }
 
-void take_metaparameters(const StudySpec& spec, const TrialSchedule& trial, Settings& settings) {
+void take_hyperparameters(const StudySpec& spec, const TrialSchedule& trial, Settings& settings) {
   const LearningRate& rate = trial.learning_rate;
   settings.take("lr", rate.rate);
   if (spec.optimizer == "momentum" || spec.optimizer == "nesterov") settings.take("momentum", trial.rule.momentum);
@@ -220,7 +220,7 @@ StudySpec read_study_spec(const std::string& folder) {
     fail(ErrorCode::kBadInput, name_settings("--study "), folder, ": made with the first ", spec.train_samples,
          name_settings(" samples of its data, which `train` cannot do; leave --study out"));
   for (const BatchSpec& batch : spec.batches)
-    for (const study::Metaparameter& parameter : batch.space)
+    for (const study::Hyperparameter& parameter : batch.space)
       if (parameter.name == "average_decay")
         fail(ErrorCode::kBadInput, name_settings("--study "), folder,
              name_settings(": its trials were evaluated with averages of their weights, which `train` does not keep; leave --study out"));
@@ -268,7 +268,7 @@ AutoBatch resolve_auto_batch(const Config& config, const std::function<bool(cons
          ", study.toml has not; make the report again: `cohort study report ", folder, "`");
 
   settings.set("global-batch", std::to_string(batch_size));
-  take_metaparameters(spec, trial_schedule(spec, parameters_of_trial(spec, *batch, row.trial_id), batch->train_steps), settings);
+  take_hyperparameters(spec, trial_schedule(spec, parameters_of_trial(spec, *batch, row.trial_id), batch->train_steps), settings);
   take_length(*batch, *row.steps, curve.goal, settings);
   settings.take("threads", int64_t{1});
   settings.take("seed", static_cast<int64_t>(seed_of_trial(spec, row.trial_id)));  // The seed of the trial.
@@ -351,7 +351,7 @@ TriedBatch try_batch(const Config& config, const DataSet& data, int64_t micro_ba
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
-    end_at_stop_signals();
+    restore_default_stop_signals();
     std::ofstream("/proc/self/oom_score_adj") << 1000;
     const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);  // Warnings would repeat for each size.
     ::dup2(nowhere, STDERR_FILENO);

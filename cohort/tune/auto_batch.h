@@ -14,7 +14,7 @@ namespace cohort {
 
 struct AutoBatch {
   Config config;         ///< The given configuration with the chosen numbers.
-  std::string sentence;  ///< Why: steps x step time, what other batch sizes would take, whose metaparameters.
+  std::string sentence;  ///< Why: steps x step time, what other batch sizes would take, whose hyperparameters.
 };
 
 /// Reads study.toml, steps_curve.csv and, where global_batch is 0 (auto), step_times.csv of `config.study`. `was_given` tells whether a

@@ -12,10 +12,10 @@
 namespace cohort {
 namespace {
 
-using study::Metaparameter;
+using study::Hyperparameter;
 
-Metaparameter fixed(const std::string& name, double value) {
-  return {.name = name, .type = Metaparameter::Type::kDiscrete, .values = {value}};
+Hyperparameter fixed(const std::string& name, double value) {
+  return {.name = name, .type = Hyperparameter::Type::kDiscrete, .values = {value}};
 }
 
 /// A folder as `study run` and `study report` leave it. Steps of 64 and 256 samples: 100 and 40, of 1 and 3 ms on one worker (0.1 and
@@ -78,7 +78,7 @@ class Study {
   TemporaryFolder folder_;
 };
 
-TEST_CASE("auto batch: the size that is soonest there for these workers, with its trial's metaparameters") {
+TEST_CASE("auto batch: the size that is soonest there for these workers, with its trial's hyperparameters") {
   const Study study;
   const AutoBatch one = study.resolve(1), two = study.resolve(2);
   CHECK(one.config.global_batch == 64);

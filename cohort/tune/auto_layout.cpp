@@ -128,7 +128,7 @@ bool is_refused(const Config& changed) {
 }
 
 /// The search request: the least step time, or with a goal the least time to it.
-SearchRequest request_for(const Config& config, const ModelProfile& profile, const DataSet& data, const KnownBefore& known,
+SearchRequest request_for(const Config& config, const ModelProfile& profile, const DataSet& data, const KnownInputs& known,
                           const AutoGoal* goal, int num_runners_up) {
   SearchRequest request = measured_request(config, profile);
   request.problem.intervals = kept_intervals(known.calibration_file, profile);
@@ -187,7 +187,7 @@ AutoLayout finish(const Config& config, const MachineAnswer& found, const Choice
                  .sentences = std::move(sentences)};
   if (const auto uneven = uneven_forecast(chosen.request.problem, chosen.plan)) out.sentences.push_back(sentence_of(*uneven));
   if (chosen.plan.candidate.layout.num_ranks() <= found.request.problem.cluster.num_devices())
-    for (std::string& sentence : sentences_of_larger(found)) out.sentences.push_back(std::move(sentence));
+    for (std::string& sentence : larger_machine_sentences(found)) out.sentences.push_back(std::move(sentence));
   if (out.config.inject != config.inject)
     out.sentences.push_back(concat(name_settings("--inject "), config.inject, ": faults for ranks that are not started are ignored"));
   return out;
@@ -257,7 +257,7 @@ SearchRequest measured_request(const Config& config, const ModelProfile& profile
   return request;
 }
 
-AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const KnownBefore& known, const AutoGoal* goal) {
+AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const KnownInputs& known, const AutoGoal* goal) {
   check_measurable(config);
   const double start = steady_seconds();
   const int most = std::max(1, config.workers);
@@ -342,7 +342,7 @@ struct Planned {
   std::vector<std::string> sentences;
 };
 
-Planned plans_of_all_ranks(const Config& config, const ModelProfile& profile, const DataSet& data, int num_ranks, const KnownBefore& known,
+Planned plans_of_all_ranks(const Config& config, const ModelProfile& profile, const DataSet& data, int num_ranks, const KnownInputs& known,
                            const AutoGoal* goal) {
   SearchRequest request = request_for(config, profile, data, known, goal, 20);
   Planned out{.found = search_machines(request, num_ranks, nullptr, nullptr)};
@@ -366,7 +366,7 @@ Planned plans_of_all_ranks(const Config& config, const ModelProfile& profile, co
 
 }  // namespace
 
-AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const KnownBefore& known,
+AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const KnownInputs& known,
                                   const AutoGoal* goal) {
   check_measurable(config);
   Group group = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout});

@@ -37,12 +37,12 @@ std::vector<int> numbers_of_workers(int most);
 /// Steps to the goal of --study, by which --layout auto also chooses the batch.
 struct AutoGoal {
   study::GoalCurve curve;
-  /// A configuration with a batch of the curve becomes the one with the metaparameters of its best trial.
+  /// A configuration with a batch of the curve becomes the one with the hyperparameters of its best trial.
   std::function<Config(const Config& config, const Layout& layout)> settle;
 };
 
 /// Known inputs of a plan.
-struct KnownBefore {
+struct KnownInputs {
   std::optional<ModelProfile> profile;  ///< Measured before; nothing: it is measured.
   std::string calibration_file;         ///< Errors of earlier forecasts; "": none.
   double measured_seconds = 0;          ///< What `profile` took, where it was measured just now.
@@ -60,11 +60,11 @@ struct AutoLayout {
 ///
 /// With a goal (null: none) it chooses batch, workers and layout that reach the goal first, among batches up to the flat point;
 /// config.global_batch is then the largest of these, and layers are measured up to it.
-AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const KnownBefore& known = {},
+AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const KnownInputs& known = {},
                          const AutoGoal* goal = nullptr);
 
 /// Chooses a layout for exactly the ranks that a launcher started. All call it before they make any other group and get the same answer.
-AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const KnownBefore& known = {},
+AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const KnownInputs& known = {},
                                   const AutoGoal* goal = nullptr);
 
 }  // namespace cohort

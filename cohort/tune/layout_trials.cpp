@@ -58,7 +58,7 @@ Config with_plan(const Config& config, const ModelProfile& profile, const Ranked
     out = goal->settle(out, layout);
   }
   if (out.workers > 0 || layout.num_ranks() > 1) out.workers = layout.num_ranks();
-  out.device = first_devices_of(out.device, layout.num_ranks());  // The plan may use fewer ranks than requested.
+  out.device = first_devices(out.device, layout.num_ranks());  // The plan may use fewer ranks than requested.
   out.inject = selected_faults(out.inject, layout.num_ranks(), false);
   if (layout.accumulate > 0) out.accumulate = layout.accumulate;
   if (!layout.precision.empty()) out.precision = layout.precision;

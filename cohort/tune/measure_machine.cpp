@@ -32,7 +32,7 @@ namespace cohort {
 Json measure_in_ranks(int num_ranks, const std::string& backend, const std::function<Json(const World& world, Group& group)>& measure) {
   const SharedText answer;
   const int code = run_ranks({.num_ranks = num_ranks, .is_one_of_many = true}, [&](const World& world) {
-    end_at_stop_signals();
+    restore_default_stop_signals();
     keep_freed_memory();
     use_compute_threads(1);
     Group group = Group::create(world, {.backend = backend});

@@ -51,7 +51,7 @@ std::optional<SyncAdviceRecord> advise_sync_for(const Plan& plan) {
                             .granularity = problem.profile.sample_granularity,
                             .pull_bytes = bytes,
                             .push_bytes = bytes,
-                            .ticket_seconds = kTicketSeconds};
+                            .work_item_seconds = kWorkItemSeconds};
   // With unequal devices the plan's step has shares by speed, so the clock computes the step with equal shares.
   if (conditions.clock.slow.empty()) conditions.step_seconds = best.forecast.step_seconds;
   return advise_sync(conditions, "", clock_only_pace);

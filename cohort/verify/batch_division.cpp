@@ -130,7 +130,7 @@ class FirstBatch {
                                 .granularity = granularity,
                                 .pieces = pieces,
                                 .end_step = 1,
-                                .all_in_turn = true,
+                                .reads_all_ranks = true,
                                 .augmentation = Augmentation(config_.augment, data_.train->shape(), config_.seed)});
     return loader.next();
   }

@@ -47,8 +47,8 @@ class FaultyStep : public TrainingStep {
   StepContext context_of(const Share& piece, int64_t number) const override {
     return TrainingStep::context_of(piece, fault_ == Fault::kDropoutOfAnotherStep ? number + 1 : number);
   }
-  double learning_rate_of(int64_t number) const override {
-    return TrainingStep::learning_rate_of(number) * (fault_ == Fault::kLearningRate ? 1.01 : 1);
+  double effective_learning_rate(int64_t number) const override {
+    return TrainingStep::effective_learning_rate(number) * (fault_ == Fault::kLearningRate ? 1.01 : 1);
   }
 
   Fault fault_;

@@ -42,7 +42,7 @@ std::string job_token() {
   return token;
 }
 
-std::string how_to_give_a_token() {
+std::string token_instructions() {
   return "give all ranks one secret, in the variable COHORT_TOKEN (export COHORT_TOKEN=$(openssl rand -hex 16); mpirun needs -x "
          "COHORT_TOKEN "
          "too) or in a file of mode 600 that COHORT_TOKEN_FILE names";

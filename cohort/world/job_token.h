@@ -10,7 +10,7 @@ namespace cohort {
 std::string job_token();
 
 /// Advice for a missing token, to end an error message.
-std::string how_to_give_a_token();
+std::string token_instructions();
 
 /// 16 hexadecimal digits are 64 bits.
 inline constexpr size_t kShortestToken = 16;

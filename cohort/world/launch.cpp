@@ -76,7 +76,7 @@ void leave_terminal() {
 }
 
 /// OMP_NUM_THREADS for each rank, "" if the environment has it. OpenMP's default is all cores in every rank, which is several times slower.
-std::string threads_of_rank(int num_ranks) {
+std::string num_rank_threads(int num_ranks) {
   if (const char* set = std::getenv("OMP_NUM_THREADS")) {
     log_info(concat(num_ranks, num_ranks > 1 ? " ranks" : " rank", ", OMP_NUM_THREADS=", set, " as in the environment"));
     return "";
@@ -143,7 +143,7 @@ int num_threads_of_process() {
 }
 
 int guarded(const World& world, const std::function<int(const World&)>& body, std::string* failure) {
-  end_uncaught_errors_well(world);
+  handle_uncaught_exceptions(world);
   if (world.status_fd >= 0) count_steps(StatusPage::open(::dup(world.status_fd), world.size)[world.rank]);
   const auto failed = [&](int code, const std::string& text) {
     if (code == static_cast<int>(ErrorCode::kInterrupted)) {
@@ -164,7 +164,7 @@ int guarded(const World& world, const std::function<int(const World&)>& body, st
   } catch (const std::bad_alloc&) {
     return failed(1, name_settings("out of memory: an allocation was refused; use a smaller --global-batch, more workers or --accumulate"));
   } catch (const std::exception& error) {
-    const Ending ending = ending_of(error);
+    const ExitStatus ending = exit_status_of(error);
     return failed(ending.code, ending.text);
   }
 }
@@ -197,7 +197,7 @@ int run_program(const LaunchOptions& options, const std::vector<std::string>& ar
   // Checked before anything is logged about ranks. A name without a folder is searched by execvp().
   if (arguments[0].find('/') != std::string::npos && ::access(arguments[0].c_str(), X_OK) != 0)
     fail(ErrorCode::kBadInput, "cannot start '", arguments[0], "': ", std::strerror(errno));
-  const std::string port = std::to_string(free_port()), threads = threads_of_rank(options.num_ranks);
+  const std::string port = std::to_string(free_port()), threads = num_rank_threads(options.num_ranks);
   const Launched here = launch(options, /*count_from_start=*/false);
   if (here.rank < 0) return here.exit_code;
   const std::string size = std::to_string(options.num_ranks), number = std::to_string(here.rank);

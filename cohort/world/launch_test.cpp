@@ -138,7 +138,7 @@ TEST_CASE("a rank that writes a checkpoint is not killed for that it does not st
   const int code = run_ranks({.num_ranks = 2, .stop_seconds = 0.2}, [&](const World& world) {
     ::signal(SIGTERM, SIG_IGN);
     shared.meet(world);
-    if (world.rank == 0) note_saving(1), ::kill(launcher, SIGTERM), sleep_ms(600), shared.values[2] = 1, note_saving(0);
+    if (world.rank == 0) report_saving(1), ::kill(launcher, SIGTERM), sleep_ms(600), shared.values[2] = 1, report_saving(0);
     for (;;) ::pause();
     return 0;
   });

@@ -56,7 +56,7 @@ void set_own_status(int fd, int rank, int num_ranks) {
   own_fd = fd, own_rank = rank, own_num_ranks = num_ranks;
 }
 
-void note_saving(int64_t progress) {
+void report_saving(int64_t progress) {
   const std::lock_guard<std::mutex> lock(own_mutex);
   if (own_fd < 0) return;
   if (!own_page) own_page = StatusPage::open(::dup(own_fd), own_num_ranks);

@@ -46,7 +46,7 @@ void count_steps(RankStatus& status);
 /// A save without progress for so long hangs: the disk or file server does not answer.
 inline constexpr double kLongestFileCallSeconds = 600;
 /// Reports to our launcher, if any, that this process is writing a checkpoint: `progress` changes after each file call, from 1; 0: done.
-void note_saving(int64_t progress);
+void report_saving(int64_t progress);
 /// This process's record, of which `fd` is the page's descriptor (-1: none).
 void set_own_status(int fd, int rank, int num_ranks);
 

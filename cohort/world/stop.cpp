@@ -59,13 +59,13 @@ std::vector<int> stop_signals() {
 
 void catch_stop_signals() { catch_signals(0); }
 void catch_first_stop_signal() { catch_signals(static_cast<int>(SA_RESETHAND)); }
-void end_at_stop_signals() {
+void restore_default_stop_signals() {
   for (const int signal : stop_signals()) ::signal(signal, SIG_DFL);
 }
 bool stop_requested() { return stop.load(std::memory_order_relaxed); }
 void request_stop() { stop = true; }
 
-EndsSoonAtStop::EndsSoonAtStop() {
+ExitSoonAfterStop::ExitSoonAfterStop() {
   const std::lock_guard<std::mutex> lock(alarm_mutex);
   if (num_exit_guards == 0) {
     struct sigaction action{};
@@ -76,7 +76,7 @@ EndsSoonAtStop::EndsSoonAtStop() {
   if (stop) ::alarm(1);
 }
 
-EndsSoonAtStop::~EndsSoonAtStop() {
+ExitSoonAfterStop::~ExitSoonAfterStop() {
   const std::lock_guard<std::mutex> lock(alarm_mutex);
   if (--num_exit_guards > 0) return;
   if (stop) ::alarm(0);

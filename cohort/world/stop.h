@@ -19,7 +19,7 @@ void catch_stop_signals();
 /// The same for the first signal only; a second ends the process. For the time before the training.
 void catch_first_stop_signal();
 /// Restores the default action: for a rank with nothing to finish or save.
-void end_at_stop_signals();
+void restore_default_stop_signals();
 /// Whether a stop was requested. Any thread.
 bool stop_requested();
 /// As if a signal had arrived.
@@ -29,11 +29,11 @@ inline constexpr char kStoppedBeforeFirstStep[] = "interrupted before the first 
 
 /// For a phase with nothing to save in which a blocking call may not check stop_requested(): if the object still exists a second after a
 /// stop signal, the process ends with a message and exit code 130. For ranks without our launcher.
-class EndsSoonAtStop {
+class ExitSoonAfterStop {
  public:
-  EndsSoonAtStop();
-  ~EndsSoonAtStop();
-  EndsSoonAtStop(const EndsSoonAtStop&) = delete;
+  ExitSoonAfterStop();
+  ~ExitSoonAfterStop();
+  ExitSoonAfterStop(const ExitSoonAfterStop&) = delete;
 };
 
 }  // namespace cohort

@@ -55,7 +55,7 @@ bool has_own_handler() { return handler_before && handler_before != __gnu_cxx::_
       if (!has_own_handler()) end_process(1, "out of memory: an allocation was refused; use smaller batches or more workers");
     } catch (const std::exception& error) {
       if (!has_own_handler()) {
-        const Ending ending = ending_of(error);
+        const ExitStatus ending = exit_status_of(error);
         end_process(ending.code, ending.text);
       }
     } catch (...) {
@@ -141,13 +141,14 @@ std::string one_line_message(const std::exception& error) {
   return line;
 }
 
-Ending ending_of(const std::exception& error) {
+ExitStatus exit_status_of(const std::exception& error) {
   const auto* const system = dynamic_cast<const std::system_error*>(&error);
   const bool has_no_thread = system && system->code() == std::errc::resource_unavailable_try_again;
-  return has_no_thread ? Ending{static_cast<int>(ErrorCode::kEnvironment), thread_limit_message()} : Ending{1, one_line_message(error)};
+  return has_no_thread ? ExitStatus{static_cast<int>(ErrorCode::kEnvironment), thread_limit_message()}
+                       : ExitStatus{1, one_line_message(error)};
 }
 
-void end_uncaught_errors_well(const World& world) {
+void handle_uncaught_exceptions(const World& world) {
   our_rank = world.rank;
   our_size = world.size;
   our_status_fd = world.status_fd;

@@ -15,7 +15,7 @@ namespace cohort {
 /// error: TEXT", and the exit code of an Error, or 1 for any other std::exception (such as c10::Error). Under `cohort launch` the launcher
 /// prints the line, with the rank. An earlier terminate handler of the program still handles everything except Errors, and LibTorch's own
 /// handles what is not a std::exception. Called by world_from_environment() and Group::create(); a further call updates `world`.
-void end_uncaught_errors_well(const World& world);
+void handle_uncaught_exceptions(const World& world);
 
 /// Ends this process as an error does, even while other threads run.
 [[noreturn]] void end_process(int code, const std::string& text);
@@ -33,11 +33,11 @@ class UnfinishedWork {
 std::string one_line_message(const std::exception& error);
 
 /// Exit code and message of an exception that is not an Error: code 1, or 4 if no thread could be started.
-struct Ending {
+struct ExitStatus {
   int code = 1;
   std::string text;
 };
-Ending ending_of(const std::exception& error);
+ExitStatus exit_status_of(const std::exception& error);
 
 /// Prints an error that every rank of a host encounters only once: calls `print`, which prints `text`, on the first rank of the host, and
 /// on another rank unless the first printed the same text already or does so within 1.5 seconds. Call it right before the process ends: the

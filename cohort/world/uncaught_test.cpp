@@ -20,13 +20,13 @@ TEST_CASE("where no thread can be started the limit is named, and it is the envi
     try {
       std::thread([] {}).join();
     } catch (const std::exception& error) {
-      const Ending ending = ending_of(error);
+      const ExitStatus ending = exit_status_of(error);
       return concat(ending.code, " ", ending.text);
     }
     return "a thread was started";
   });
   CHECK(said.starts_with("4 no further thread or process can be started: this user may have 0 (ulimit -u)"));
-  CHECK(ending_of(std::runtime_error("other")).code == 1);
+  CHECK(exit_status_of(std::runtime_error("other")).code == 1);
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ void check(const World& world) {
 
 World world_from_environment() {
   World world;
-  end_uncaught_errors_well(world);  // Errors in the environment are reported as well.
+  handle_uncaught_exceptions(world);  // Errors in the environment are reported as well.
   utsname names{};
   ::uname(&names);
   world.host = names.nodename;
@@ -197,7 +197,7 @@ World world_from_environment() {
     warn_slurm_script();
   }
   check(world);
-  end_uncaught_errors_well(world);
+  handle_uncaught_exceptions(world);
   return world;
 }
 

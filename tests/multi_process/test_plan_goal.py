@@ -96,7 +96,7 @@ def test_a_study_names_model_and_data_and_the_printed_line_runs():
         check_goal(plan["goal"], {16: 200, 64: 100}, [1, 2])
 
 
-def test_batch_workers_layout_and_metaparameters_are_chosen_together():
+def test_batch_workers_layout_and_hyperparameters_are_chosen_together():
     with Folder() as folder:
         study = made_up_study(folder / "s")
         code, _, err = run(["train", "--layout", "auto", "--study", study, "--workers", 2, "--run", folder / "run", "--quiet"])

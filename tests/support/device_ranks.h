@@ -29,7 +29,7 @@ struct DeviceRank {
 /// Runs `body` in `num_ranks` threads, at most kNumTestDevices; what each threw, or "".
 inline std::vector<std::string> run_device_ranks(int num_ranks, Way way, const std::function<void(DeviceRank&)>& body) {
   use_test_device();
-  settle_vector_functions();
+  warm_up_vector_functions();
   const BackendRanks devices(num_ranks, RankKind::kThread);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   return BackendRanks(num_ranks, RankKind::kThread).run([&](CollectiveBackend& self) {

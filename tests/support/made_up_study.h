@@ -31,7 +31,7 @@ inline Trial make_trial(int64_t id, double learning_rate, int64_t steps, bool re
 using StepsOf = std::function<std::optional<double>(int64_t batch_size, double unit, int64_t id)>;
 inline BatchStudy make_batch(int64_t batch_size, int64_t num, int64_t train_steps, const StepsOf& steps_of) {
   BatchStudy batch = {.batch_size = batch_size, .num_trials = num, .train_steps = train_steps};
-  batch.space = {{.name = "learning_rate", .scale = Metaparameter::Scale::kLog, .minimum = 1e-3, .maximum = 1}};
+  batch.space = {{.name = "learning_rate", .scale = Hyperparameter::Scale::kLog, .minimum = 1e-3, .maximum = 1}};
   for (int64_t id = 0; id < num; ++id) {
     const double unit = (static_cast<double>(id) + 0.5) / static_cast<double>(num);
     const double rate = value_at(batch.space[0], unit);

@@ -11,7 +11,7 @@
 #include "cohort/base/random.h"
 #include "cohort/report/study/study_figures.h"
 #include "cohort/study/spec/data.h"
-#include "cohort/study/spec/metaparameter.h"
+#include "cohort/study/spec/hyperparameter.h"
 
 namespace cohort::report {
 
@@ -63,9 +63,9 @@ inline study::StudyData made_up_study(const MadeUp& what = {}) {
   for (int i = 0; i < what.num_batches; ++i) {
     study::BatchStudy batch{.batch_size = int64_t{8} << i, .num_trials = what.num_trials, .early_stopping = what.is_censored};
     batch.train_steps = static_cast<int64_t>(5 * what.min_steps * (1 + what.critical / static_cast<double>(batch.batch_size)));
-    batch.space = {{.name = "learning_rate", .scale = study::Metaparameter::Scale::kLog, .minimum = 1e-4, .maximum = 1}};
+    batch.space = {{.name = "learning_rate", .scale = study::Hyperparameter::Scale::kLog, .minimum = 1e-4, .maximum = 1}};
     if (what.has_momentum)
-      batch.space.push_back({.name = "momentum", .scale = study::Metaparameter::Scale::kReverseLog, .minimum = 0, .maximum = 0.999});
+      batch.space.push_back({.name = "momentum", .scale = study::Hyperparameter::Scale::kReverseLog, .minimum = 0, .maximum = 0.999});
     int num_kept = 0;
     int64_t least = batch.train_steps;
     for (int64_t id = 0; num_kept < what.num_trials && id < 10 * what.num_trials; ++id) {

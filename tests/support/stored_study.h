@@ -23,7 +23,7 @@ inline StudySpec small_spec() {
   spec.dataset_name = "fashion_mnist";
   spec.model_name = "fc_64x3";
   spec.goals = {{kValError, 0.15}, {kValLoss, 0.4}};
-  const SearchSpace space = {{.name = "learning_rate", .scale = Metaparameter::Scale::kLog, .minimum = 1e-3, .maximum = 3.2}};
+  const SearchSpace space = {{.name = "learning_rate", .scale = Hyperparameter::Scale::kLog, .minimum = 1e-3, .maximum = 3.2}};
   spec.batches = {{8, 5, 1000, space}, {64, 5, 500, space}};
   spec.seed = 8999999999999999ULL;
   return spec;

@@ -14,7 +14,7 @@
 namespace cohort {
 
 void run_thread_ranks(int num_ranks, const std::function<void(Group&)>& body, const GroupOptions& options) {
-  settle_vector_functions();
+  warm_up_vector_functions();
   auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> failures(static_cast<size_t>(num_ranks));
   std::vector<std::thread> threads;

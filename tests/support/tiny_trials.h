@@ -29,7 +29,7 @@ inline study::TrialOrder tiny_order(double learning_rate, int64_t batch_size = 1
   return {.batch_size = batch_size, .id = 2, .train_steps = train_steps, .parameters = {{"learning_rate", learning_rate}}, .seed = 11};
 }
 
-struct HeardTrial {
+struct RecordedTrial {
   study::TrialOutcome outcome;
   std::vector<study::Measurement> measurements;
 
@@ -41,8 +41,8 @@ struct HeardTrial {
 };
 
 /// `wanted` is what the watch answers.
-inline HeardTrial run_trial(study::TrialRunner& runner, const study::TrialOrder& order, int64_t wanted = INT64_MAX) {
-  HeardTrial heard;
+inline RecordedTrial run_trial(study::TrialRunner& runner, const study::TrialOrder& order, int64_t wanted = INT64_MAX) {
+  RecordedTrial heard;
   heard.outcome = runner.run(order, {[&](const study::Measurement& measurement) {
                                heard.measurements.push_back(measurement);
                                return wanted;

@@ -197,7 +197,7 @@ class ParameterServer : public ModelServer {
                                               .pushing_seconds = done.pushing_seconds});
     training_.statistics.add_bytes(0, packed_bytes(push.assignment.tensors));
     if (training_.local_server) add_to_round(std::move(push));
-    else if (training_.most_ahead() == 0) add_to_step(push);
+    else if (training_.staleness_bound() == 0) add_to_step(push);
     else apply(std::move(push));
     assign_work();
     release_if_finished(received.peer);
@@ -247,14 +247,14 @@ class ParameterServer : public ModelServer {
     };
     for (auto found = next(); !is_paused_ && found != idle_.end(); found = next()) {
       const PeerId peer = *found;
-      const std::optional<Ticket> item = training_.queue.take(workers_.at(peer), training_.most_ahead());
+      const std::optional<WorkItem> item = training_.queue.take(workers_.at(peer), training_.staleness_bound());
       if (!item) return;
       idle_.erase(found);
       send_work(peer, *item);
     }
   }
 
-  void send_work(PeerId peer, const Ticket& item) {
+  void send_work(PeerId peer, const WorkItem& item) {
     Assignment assignment{.item = item, .worker = workers_.at(peer)};
     mode_.pull(assignment);
     const Slot& slot = slots_.at(peer);
@@ -316,7 +316,7 @@ class ParameterServer : public ModelServer {
 
   /// Whether a worker without a pending push has work or will get some, or may still connect.
   bool others_pending() const {
-    const bool has_items = training_.queue.has_next(training_.most_ahead());
+    const bool has_items = training_.queue.has_next(training_.staleness_bound());
     for (const auto& [peer, worker] : workers_) {
       if (has_pending_push(worker)) continue;
       const bool is_idle = std::find(idle_.begin(), idle_.end(), peer) != idle_.end();

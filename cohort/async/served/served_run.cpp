@@ -16,7 +16,7 @@
 #include "cohort/async/async_training.h"
 #include "cohort/async/served/served_worker.h"
 #include "cohort/async/simulated/clock_only.h"
-#include "cohort/async/ticket_work.h"
+#include "cohort/async/work_item_runner.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
@@ -38,7 +38,7 @@ class ServedRun {
   ServedRun(RunSetup& run, ModelServerOptions options)
       : run_(run),
         options_(std::move(options)),
-        ticket_work_(run.job, *run.data.train, *run.model, run.teacher.get()),
+        work_item_runner_(run.job, *run.data.train, *run.model, run.teacher.get()),
         served_model_(initial_model(run.config, run.data.train->shape()).model),
         own_(*run.model),
         served_(*served_model_),
@@ -64,7 +64,7 @@ class ServedRun {
         log_info(concat("sync=", to_text(async_.sync), ": rank 0 serves ", options_.num_workers,
                         options_.num_workers == 1 ? " worker" : " workers", ", itself among them; ",
                         human_bytes(async_.model->pull_bytes()), " down and ", human_bytes(async_.model->push_bytes()),
-                        " up for a work item of ", async_.queue.ticket_of(0, 0).num_samples(), " samples"));
+                        " up for a work item of ", async_.queue.item_at(0, 0).num_samples(), " samples"));
       thread_ = std::thread([this, server = std::move(server)]() mutable { serve(std::move(server)); });
       std::exception_ptr own;
       bool lost_server = false;
@@ -185,8 +185,8 @@ class ServedRun {
   }
 
   void work(MessageClient client, AfterStep& after) {
-    const Tickets queue(async_.options);
-    run_served_worker(*worker_, make_compute_function(*worker_, queue, ticket_work_, run_.job, run_.total_steps), std::move(client),
+    const WorkQueue queue(async_.options);
+    run_served_worker(*worker_, make_compute_function(*worker_, queue, work_item_runner_, run_.job, run_.total_steps), std::move(client),
                       {.worker = 0,
                        .configuration = options_.configuration,
                        .injection = run_.injection,
@@ -235,9 +235,9 @@ class ServedRun {
 
   RunSetup& run_;
   ModelServerOptions options_;
-  TicketWork ticket_work_;                    // On run_.model.
+  WorkItemRunner work_item_runner_;           // On run_.model.
   std::shared_ptr<LayerGraph> served_model_;  // A second model, which holds the newest version.
-  ServedModel own_, served_;
+  ModelTensors own_, served_;
   AsyncTraining async_;
   std::unique_ptr<AsyncWorker> worker_;  // Worker 0, on run_.model.
 

@@ -83,14 +83,14 @@ std::optional<MessageListener> make_listener(const Config& config) {
   const std::string token = job_token();
   if (token.empty())
     fail(ErrorCode::kBadInput, name_settings("--listen "), config.listen, " needs a secret that only processes that may join have; ",
-         how_to_give_a_token());
+         token_instructions());
   const HostAndPort at = parse_host_and_port(config.listen, name_settings("--listen"));
   MessageListener listener(token, at.host, at.port);
   log_info(concat("workers may join: cohort join ", listener.endpoint().substr(std::string("tcp://").size())));
   return listener;
 }
 
-TrainResult serve_all(const Job& job, const DataSet& data, const World& world, ServerMeeting meeting, const TrainOptions& options) {
+TrainResult serve_all(const Job& job, const DataSet& data, const World& world, ServerAddress meeting, const TrainOptions& options) {
   Job own = job;
   own.layout.dp = 1;
   World alone = world;
@@ -98,7 +98,7 @@ TrainResult serve_all(const Job& job, const DataSet& data, const World& world, S
   TrainOptions how = options;
   how.num_served = world.size;
   RunSetup run(own, data, alone, how);
-  use_compute_threads(threads_of_rank(run.config, world));
+  use_compute_threads(num_rank_threads(run.config, world));
   const StatusPage status = world.status_fd >= 0 ? StatusPage::open(::dup(world.status_fd), world.size) : StatusPage();
   // False for a rank that was killed or suspended before it connected; nothing is known about ranks on other hosts.
   const auto may_connect = [&](int worker) {
@@ -132,8 +132,8 @@ void run_worker(const Job& job, const DataSet& data, const WorkerIdentity& ident
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
   const std::shared_ptr<LayerGraph> model = initial_model_without_weights(config, data.train->shape()).model;
   check_model(job.config, job.layout, *model);
-  const int64_t total_steps = steps_of_run(job, data.train->num_samples());
-  const Tickets queue(
+  const int64_t total_steps = num_run_steps(job, data.train->num_samples());
+  const WorkQueue queue(
       work_queue_options(config, *data.train, *model, total_steps, identity.num_shares, name_settings("--workers "), job.layout.sync));
   const std::unique_ptr<TeacherAnswers> teacher = teacher_answers({.config = config,
                                                                    .data = data,
@@ -142,9 +142,9 @@ void run_worker(const Job& job, const DataSet& data, const WorkerIdentity& ident
                                                                    .place = identity.worker,
                                                                    .size = identity.num_shares,
                                                                    .has_loader = false});
-  TicketWork ticket_work(job, *data.train, *model, teacher.get());
+  WorkItemRunner work_item_runner(job, *data.train, *model, teacher.get());
   const std::unique_ptr<AsyncWorker> worker = make_async_worker(*model, job);
-  const std::string why = run_served_worker(*worker, make_compute_function(*worker, queue, ticket_work, job, total_steps),
+  const std::string why = run_served_worker(*worker, make_compute_function(*worker, queue, work_item_runner, job, total_steps),
                                             make_client(endpoint, limits_for(worker->pull_buffers(), job.config.timeout)),
                                             {.worker = identity.worker,
                                              .configuration = identity.configuration,
@@ -156,7 +156,7 @@ void run_worker(const Job& job, const DataSet& data, const WorkerIdentity& ident
 }
 
 void run_worker_rank(const Job& job, const DataSet& data, const World& world, const Endpoint& endpoint) {
-  use_compute_threads(threads_of_rank(with_defaults(job.config), world));
+  use_compute_threads(num_rank_threads(with_defaults(job.config), world));
   StatusPage status;
   if (world.status_fd >= 0) {
     status = StatusPage::open(::dup(world.status_fd), world.size);
@@ -189,7 +189,7 @@ TrainResult train_served(const Job& job, const DataSet& data, const World& world
 TrainResult train_served(const Job& job, const DataSet& data, const World& world, const c10::intrusive_ptr<c10d::Store>& store,
                          const TrainOptions& options) {
   std::optional<MessageListener> own = world.rank == 0 ? make_listener(job.config) : std::nullopt;
-  ServerMeeting meeting = meet_server(world, *store, kEndpointKey, job.config.timeout, std::move(own));
+  ServerAddress meeting = share_server_address(world, *store, kEndpointKey, job.config.timeout, std::move(own));
   if (world.rank == 0) return serve_all(job, data, world, std::move(meeting), options);
   run_worker_rank(job, data, world, {meeting.endpoint, meeting.secret, concat("rank ", world.rank)});
   return {};
@@ -199,7 +199,7 @@ int64_t join_training(const JoinRequest& request, const std::function<DataSet(co
   const double began = steady_seconds();
   const std::string token = job_token();
   if (token.empty())
-    fail(ErrorCode::kBadInput, "join: no secret; only processes with that of the training may join: ", how_to_give_a_token());
+    fail(ErrorCode::kBadInput, "join: no secret; only processes with that of the training may join: ", token_instructions());
   const HostAndPort at = parse_host_and_port(request.address, "join:");
   if (at.port == 0)
     fail(ErrorCode::kBadInput, "join: ", request.address, ": nobody listens at port 0; the training logged its port when it started");

@@ -168,14 +168,15 @@ std::string run_served_worker(AsyncWorker& worker, ComputeFunction compute, Mess
   return ServedWorker(worker, std::move(compute), std::move(client), std::move(options)).run();
 }
 
-ComputeFunction make_compute_function(AsyncWorker& worker, const Tickets& queue, TicketWork& work, const Job& job, int64_t total_steps) {
+ComputeFunction make_compute_function(AsyncWorker& worker, const WorkQueue& queue, WorkItemRunner& work, const Job& job,
+                                      int64_t total_steps) {
   return [&worker, &queue, &work, &job, total_steps](const WorkOrder& order) {
     return worker.work({.queue = queue,
                         .step = order.step,
                         .share = order.share,
                         .numbers = {order.learning_rate, job.config.clip_norm},
                         .rate_at = [&](int64_t step) { return job.learning_rate.at(step, total_steps); },
-                        .compute = [&](const Ticket& item, double rate) { return work.compute(item, rate); }});
+                        .compute = [&](const WorkItem& item, double rate) { return work.compute(item, rate); }});
   };
 }
 

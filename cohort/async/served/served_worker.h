@@ -7,8 +7,8 @@
 #include <string>
 
 #include "cohort/async/async_mode.h"
-#include "cohort/async/ticket_work.h"
-#include "cohort/data/tickets.h"
+#include "cohort/async/work_item_runner.h"
+#include "cohort/data/work_queue.h"
 #include "cohort/job/job.h"
 #include "cohort/job/specs/injected_faults.h"
 #include "cohort/world/messages/message_client.h"
@@ -36,6 +36,7 @@ using ComputeFunction = std::function<PushData(const WorkOrder&)>;
 std::string run_served_worker(AsyncWorker& worker, ComputeFunction compute, MessageClient client, ServedWorkerOptions options);
 
 /// Computes with `work`; all arguments must outlive the function. `total_steps`: of the run, for learning rates.
-ComputeFunction make_compute_function(AsyncWorker& worker, const Tickets& queue, TicketWork& work, const Job& job, int64_t total_steps);
+ComputeFunction make_compute_function(AsyncWorker& worker, const WorkQueue& queue, WorkItemRunner& work, const Job& job,
+                                      int64_t total_steps);
 
 }  // namespace cohort

@@ -25,7 +25,7 @@ class TwoTensors : public AsyncWorker {
  public:
   const std::vector<at::Tensor>& pull_buffers() const override { return pull_buffers_; }
   std::vector<at::Tensor> empty_push() const override { return {at::zeros({2}), at::zeros({3})}; }
-  PushData make_push(const Ticket& /*item*/, TicketResult /*result*/, const StepNumbers& /*numbers*/) override { return {}; }
+  PushData make_push(const WorkItem& /*item*/, WorkResult /*result*/, const StepNumbers& /*numbers*/) override { return {}; }
 
  private:
   std::vector<at::Tensor> pull_buffers_ = empty_push();

@@ -42,7 +42,7 @@ class AsyncDriver : public VirtualDriver {
   std::optional<AppliedPush> run_next() override {
     if (quorum_) {
       const double now = context_.clock.now(), left = std::max(0.0, quorum_->gate.remaining_seconds(now));
-      const std::optional<double> next = context_.clock.next_moment();
+      const std::optional<double> next = context_.clock.next_event_seconds();
       if (quorum_->gate.is_open(now, others_pending())) return merge();
       if (std::isfinite(left) && (!next || *next > now + left)) {
         context_.clock.advance(left);
@@ -76,7 +76,7 @@ class AsyncDriver : public VirtualDriver {
   }
 
   void wake() override {
-    if (!context_.queue.has_next(context_.most_ahead)) return;  // With stale:0 all workers but one are idle at each push.
+    if (!context_.queue.has_next(context_.staleness_bound)) return;  // With stale:0 all workers but one are idle at each push.
     for (const auto& [since, worker] : idle_) {
       context_.statistics.worker(worker).waiting_seconds += context_.clock.now() - since;
       worker_at(worker).idle_since.reset();
@@ -153,7 +153,7 @@ class AsyncDriver : public VirtualDriver {
 
   void take_item(int worker) {
     Worker& own = worker_at(worker);
-    const std::optional<Ticket> item = context_.queue.take(worker, context_.most_ahead);
+    const std::optional<WorkItem> item = context_.queue.take(worker, context_.staleness_bound);
     if (!item) {
       own.idle_since = context_.clock.now();
       idle_.emplace(context_.clock.now(), worker);
@@ -178,7 +178,7 @@ class AsyncDriver : public VirtualDriver {
     if (!quorum_) return context_.mode->prepare_push(assignment, context_.compute(assignment.item, numbers.learning_rate), numbers);
     quorum_->server.copy_to_module();
     worker.trainer->begin();
-    for (const Ticket& item : context_.queue.steps_of(assignment.item.step, assignment.item.share)) {
+    for (const WorkItem& item : context_.queue.steps_of(assignment.item.step, assignment.item.share)) {
       const StepNumbers own{context_.learning_rate_at(item.step), numbers.clip_norm};
       worker.trainer->step(item, context_.compute(item, own.learning_rate), own);
     }
@@ -285,7 +285,8 @@ class AsyncDriver : public VirtualDriver {
   }
 
   std::vector<FlatPiece> load_assignments(const Json& state, const std::string& where) {
-    if (!state.is_array()) fail(ErrorCode::kBadInput, where, ": invalid state of the workers: expected a list, found ", shown_json(state));
+    if (!state.is_array())
+      fail(ErrorCode::kBadInput, where, ": invalid state of the workers: expected a list, found ", json_for_errors(state));
     const auto last_worker = std::ssize(workers_) - 1;
     std::vector<FlatPiece> pieces;
     loading_.clear();
@@ -303,7 +304,7 @@ class AsyncDriver : public VirtualDriver {
       const std::vector<int64_t> item = fields.naturals("ticket", 2), base = fields.naturals("base", 2);
       if (item.size() != 2 || base.size() != 2 || item[1] > last_worker) fields.refuse("invalid state of worker ", index);
       Assignment& assignment =
-          worker_at(worker).assignment.emplace(Assignment{.item = context_.queue.ticket_of(item[0], static_cast<int>(item[1])),
+          worker_at(worker).assignment.emplace(Assignment{.item = context_.queue.item_at(item[0], static_cast<int>(item[1])),
                                                           .worker = worker,
                                                           .base_version = base[0],
                                                           .base_samples = base[1],

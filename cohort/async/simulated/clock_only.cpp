@@ -21,7 +21,7 @@ class CountedMode : public AsyncMode {
   explicit CountedMode(const SyncConditions& conditions) : conditions_(conditions) {}
 
   void pull(Assignment& assignment) override { version_.mark_pull(assignment); }
-  void prepare_push(Assignment& /*assignment*/, TicketResult /*result*/, const StepNumbers& /*numbers*/) override {}
+  void prepare_push(Assignment& /*assignment*/, WorkResult /*result*/, const StepNumbers& /*numbers*/) override {}
   PushOutcome push(Assignment& assignment, const StepNumbers& /*numbers*/) override {
     const PushOutcome outcome = version_.outcome(assignment, conditions_.global_batch);
     version_.add_push(assignment);
@@ -42,15 +42,15 @@ class CountedMode : public AsyncMode {
   ModelVersion version_;
 };
 
-SyncPace synchronous_pace(const SyncConditions& conditions, int64_t steps_between, const TicketOptions& options) {
+SyncPace synchronous_pace(const SyncConditions& conditions, int64_t steps_between, const WorkQueueOptions& options) {
   VirtualClock clock(conditions.clock, kSeed);
-  const Tickets queue(options);
-  const auto full_item = static_cast<double>(queue.ticket_of(0, 0).num_samples());
+  const WorkQueue queue(options);
+  const auto full_item = static_cast<double>(queue.item_at(0, 0).num_samples());
   const int workers = conditions.clock.workers;
   for (int64_t step = 0; step < options.end_step; step += steps_between) {
     double slowest = 0;
     for (int worker = 0; worker < workers; ++worker) {
-      const double share = static_cast<double>(queue.ticket_of(0, worker).num_samples()) / full_item;
+      const double share = static_cast<double>(queue.item_at(0, worker).num_samples()) / full_item;
       double seconds = 0;
       for (int64_t i = 0; i < steps_between; ++i) seconds += clock.work(worker, conditions.clock.compute_seconds * share);
       slowest = std::max(slowest, seconds);
@@ -60,26 +60,26 @@ SyncPace synchronous_pace(const SyncConditions& conditions, int64_t steps_betwee
   return {.samples_per_second = static_cast<double>(options.end_step * conditions.global_batch) / clock.now()};
 }
 
-SyncPace asynchronous_pace(const SyncMode& mode, const SyncConditions& conditions, const TicketOptions& options) {
+SyncPace asynchronous_pace(const SyncMode& mode, const SyncConditions& conditions, const WorkQueueOptions& options) {
   VirtualClock clock(conditions.clock, kSeed);
-  Tickets queue(options);
+  WorkQueue queue(options);
   CountedMode counted(conditions);
   AsyncStatistics statistics(conditions.clock.workers);
-  const auto full_item = static_cast<double>(queue.ticket_of(0, 0).num_samples());
+  const auto full_item = static_cast<double>(queue.item_at(0, 0).num_samples());
   const auto workers = make_async_driver(
       {.spec = conditions.clock,
        .clock = clock,
        .queue = queue,
        .mode = &counted,
        .statistics = statistics,
-       .compute = [](const Ticket&, double) { return TicketResult(); },
+       .compute = [](const WorkItem&, double) { return WorkResult(); },
        .numbers = [] { return StepNumbers(); },
        .learning_rate_at = [](int64_t) { return 0.0; },
        .item_seconds =
-           [&](const Ticket& item) {
-             return conditions.clock.compute_seconds * static_cast<double>(item.num_samples()) / full_item + conditions.ticket_seconds;
+           [&](const WorkItem& item) {
+             return conditions.clock.compute_seconds * static_cast<double>(item.num_samples()) / full_item + conditions.work_item_seconds;
            },
-       .most_ahead = mode.kind == SyncKind::kStale ? mode.number : -1});
+       .staleness_bound = mode.kind == SyncKind::kStale ? mode.number : -1});
   workers->begin();
   while (!queue.all_finished()) workers->run_next();
   const AsyncRecord record = statistics.record();
@@ -98,11 +98,11 @@ int64_t num_steps_of_pace(const SyncConditions& conditions) {
 SyncPace clock_only_pace(const SyncMode& mode, const SyncConditions& conditions) {
   const int64_t between = steps_between_exchanges(mode);
   const int64_t rounds = (num_steps_of_pace(conditions) + between - 1) / between;
-  const TicketOptions options{.num_samples = conditions.global_batch * rounds * between,
-                              .global_batch = conditions.global_batch,
-                              .num_shares = conditions.clock.workers,
-                              .granularity = conditions.granularity,
-                              .end_step = rounds * between};
+  const WorkQueueOptions options{.num_samples = conditions.global_batch * rounds * between,
+                                 .global_batch = conditions.global_batch,
+                                 .num_shares = conditions.clock.workers,
+                                 .granularity = conditions.granularity,
+                                 .end_step = rounds * between};
   const int workers = conditions.clock.workers;
   if (share_of_rank(options.global_batch, workers - 1, workers, options.granularity).size() == 0)
     fail(ErrorCode::kBadInput, workers, " workers: a step of ", options.global_batch, " samples leaves some of them without");

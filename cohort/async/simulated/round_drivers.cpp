@@ -29,7 +29,7 @@ namespace {
 constexpr int kMaxDeathsPerStep = 100'000, kMaxRoundAttempts = 100'000;
 
 /// Adds the gradients and, weighted, the buffers of one share to `sum`.
-void add_share(const Ticket& item, const TicketResult& share, TicketResult& sum) {
+void add_share(const WorkItem& item, const WorkResult& share, WorkResult& sum) {
   at::NoGradGuard no_grad;
   const bool is_first = sum.gradients.empty();
   sum.loss += share.loss;
@@ -59,19 +59,19 @@ class StepRounds : public VirtualDriver {
   std::optional<AppliedPush> run_next() override {
     const StepNumbers numbers = context_.numbers();
     Assignment whole;
-    TicketResult sum;
+    WorkResult sum;
     std::vector<double> seconds(static_cast<size_t>(context_.spec.workers), 0.0);
     context_.mode->pull(whole);
     const double began = steady_seconds();
     for (int worker = 0; worker < context_.spec.workers; ++worker) {
-      const std::optional<Ticket> item = context_.queue.take(worker, 0);
+      const std::optional<WorkItem> item = context_.queue.take(worker, 0);
       if (!item) break;  // The last step of an epoch may have fewer shares.
       add_share(*item, context_.compute(*item, numbers.learning_rate), sum);
       seconds[static_cast<size_t>(worker)] = context_.clock.work(worker, context_.item_seconds(*item));
       whole.item = *item;
       context_.statistics.add_push(worker, *item, {});
     }
-    for (int share = 0; share <= whole.item.share; ++share) context_.queue.finish(context_.queue.ticket_of(whole.item.step, share));
+    for (int share = 0; share <= whole.item.share; ++share) context_.queue.finish(context_.queue.item_at(whole.item.step, share));
     whole.item = {whole.item.step, 0, {0, whole.item.global_samples}, whole.item.global_samples};
     context_.mode->prepare_push(whole, std::move(sum), numbers);
     const double computed = steady_seconds();
@@ -98,7 +98,7 @@ class StepRounds : public VirtualDriver {
   void advance(double seconds) {
     double left = seconds;
     for (int deaths = 0;; ++deaths) {
-      const std::optional<double> next = context_.clock.next_moment();
+      const std::optional<double> next = context_.clock.next_event_seconds();
       if (!next || *next > context_.clock.now() + left) break;
       if (deaths == kMaxDeathsPerStep)
         fail(
@@ -158,12 +158,12 @@ class LocalRounds : public VirtualDriver {
  private:
   /// A worker's items up to an exchange.
   struct WorkerSteps {
-    std::vector<Ticket> items;
+    std::vector<WorkItem> items;
     double seconds = 0;     // Computing time.
     bool completes = true;  // Does not die before.
     int64_t num_samples() const {
       int64_t samples = 0;
-      for (const Ticket& item : items) samples += item.num_samples();
+      for (const WorkItem& item : items) samples += item.num_samples();
       return samples;
     }
   };
@@ -178,21 +178,21 @@ class LocalRounds : public VirtualDriver {
   std::vector<WorkerSteps> take_items(int64_t steps) {
     std::vector<WorkerSteps> all(static_cast<size_t>(context_.spec.workers));
     for (int64_t step = 0; step < steps; ++step) {
-      std::vector<Ticket> taken;
+      std::vector<WorkItem> taken;
       for (int worker = 0; worker < context_.spec.workers; ++worker) {
-        const std::optional<Ticket> item = context_.queue.take(worker, 0);
+        const std::optional<WorkItem> item = context_.queue.take(worker, 0);
         if (!item) break;  // The last step of an epoch may have fewer shares.
         taken.push_back(*item);
         all[static_cast<size_t>(worker)].items.push_back(*item);
       }
-      for (const Ticket& item : taken) context_.queue.finish(item);  // So that the next step's can be taken.
+      for (const WorkItem& item : taken) context_.queue.finish(item);  // So that the next step's can be taken.
     }
     return all;
   }
 
   /// Processes deaths and restarts up to that moment. A worker that restarts takes part from the next round on.
   void advance_to(double moment, std::vector<WorkerSteps>& all) {
-    while (context_.clock.next_moment() && *context_.clock.next_moment() <= moment) {
+    while (context_.clock.next_event_seconds() && *context_.clock.next_event_seconds() <= moment) {
       const VirtualEvent event = *context_.clock.next();
       if (event.kind == kRoundRestart) {
         absent_.erase(event.worker);
@@ -219,13 +219,13 @@ class LocalRounds : public VirtualDriver {
         WorkerSteps& own = all[static_cast<size_t>(worker)];
         own.completes = !absent_.contains(worker);
         own.seconds = 0;
-        for (const Ticket& item : own.items)
+        for (const WorkItem& item : own.items)
           if (own.completes) own.seconds += context_.clock.work(worker, context_.item_seconds(item));
         slowest = std::max(slowest, own.seconds);
       }
       // With all workers absent, until the first restart.
       const bool all_absent = std::ssize(absent_) == context_.spec.workers;
-      advance_to(all_absent ? *context_.clock.next_moment() : context_.clock.now() + slowest, all);
+      advance_to(all_absent ? *context_.clock.next_event_seconds() : context_.clock.now() + slowest, all);
       if (std::any_of(all.begin(), all.end(), [](const WorkerSteps& own) { return own.completes && !own.items.empty(); })) return slowest;
     }
   }
@@ -243,8 +243,9 @@ class LocalRounds : public VirtualDriver {
     }
     context_.statistics.add_bytes(0, ring_bytes(bytes));
     context_.clock.advance(exchange);
-    const std::vector<Ticket>& any = std::find_if(all.begin(), all.end(), [](const WorkerSteps& own) { return !own.items.empty(); })->items;
-    for (const Ticket& item : any) round.all_samples += item.global_samples;
+    const std::vector<WorkItem>& any =
+        std::find_if(all.begin(), all.end(), [](const WorkerSteps& own) { return !own.items.empty(); })->items;
+    for (const WorkItem& item : any) round.all_samples += item.global_samples;
     round.steps += std::ssize(any);
     round.last_step = any.back().step;
   }
@@ -264,9 +265,9 @@ class LocalRounds : public VirtualDriver {
       // With fragments a worker without samples now may have had some since this fragment's last exchange.
       if (!own.completes || (own.items.empty() && models_.num_fragments() == 1)) continue;
       models_.begin(worker);
-      for (const Ticket& item : own.items) {
+      for (const WorkItem& item : own.items) {
         const StepNumbers step_numbers{context_.learning_rate_at(item.step), numbers.clip_norm};
-        const TicketResult result = context_.compute(item, step_numbers.learning_rate);
+        const WorkResult result = context_.compute(item, step_numbers.learning_rate);
         round.loss += result.loss * static_cast<double>(item.global_samples);
         round.gradient_norm = models_.step(worker, item, result, step_numbers);
         context_.statistics.add_push(worker, item, {});

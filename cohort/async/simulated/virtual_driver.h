@@ -14,7 +14,7 @@
 #include "cohort/async/async_statistics.h"
 #include "cohort/async/local_server.h"
 #include "cohort/base/text/json.h"
-#include "cohort/data/tickets.h"
+#include "cohort/data/work_queue.h"
 #include "cohort/job/update_rule.h"
 #include "cohort/schedule/virtual_clock.h"
 
@@ -24,14 +24,14 @@ namespace cohort {
 struct VirtualContext {
   const VirtualSpec& spec;
   VirtualClock& clock;
-  Tickets& queue;
+  WorkQueue& queue;
   AsyncMode* mode;  ///< Null for make_local_rounds().
   AsyncStatistics& statistics;
-  std::function<TicketResult(const Ticket&, double rate)> compute;  ///< Forward and backward of an item.
+  std::function<WorkResult(const WorkItem&, double rate)> compute;  ///< Forward and backward of an item.
   std::function<StepNumbers()> numbers;                             ///< Learning rate and clipping of the current step.
   std::function<double(int64_t step)> learning_rate_at;             ///< Learning rate of a step, from 0.
-  std::function<double(const Ticket&)> item_seconds;                ///< Simulated computing time of an item at speed 1.
-  int64_t most_ahead = -1;                                          ///< Staleness bound in steps; see Tickets::take().
+  std::function<double(const WorkItem&)> item_seconds;              ///< Simulated computing time of an item at speed 1.
+  int64_t staleness_bound = -1;                                     ///< Staleness bound in steps; see WorkQueue::take().
 };
 
 /// One thread.

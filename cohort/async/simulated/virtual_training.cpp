@@ -5,7 +5,7 @@
 
 #include "cohort/async/async_training.h"
 #include "cohort/async/simulated/virtual_driver.h"
-#include "cohort/async/ticket_work.h"
+#include "cohort/async/work_item_runner.h"
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
@@ -24,7 +24,7 @@ class SimulatedTraining : public VirtualTraining {
       : run_(run),
         spec_(*run.job.clock),
         async_(run, *run.model, spec_.workers, name_settings("--virtual workers=")),
-        ticket_work_(run.job, *run.data.train, *run.model, run.teacher.get()),
+        work_item_runner_(run.job, *run.data.train, *run.model, run.teacher.get()),
         clock_(spec_, run.config.seed) {
     run.parallel.strategy->hold_gradients();
     if (spec_.compute_seconds == 0) {
@@ -69,17 +69,18 @@ class SimulatedTraining : public VirtualTraining {
  private:
   VirtualContext driver_context() {
     const auto full_item = static_cast<double>(async_.queue.steps_of(0, 0).front().num_samples());
-    return {.spec = spec_,
-            .clock = clock_,
-            .queue = async_.queue,
-            .mode = async_.mode,
-            .statistics = async_.statistics,
-            .compute = [this](const Ticket& item, double rate) { return ticket_work_.compute(item, rate); },
-            .numbers = [this] { return async_.numbers(); },
-            .learning_rate_at = [this](int64_t step) { return run_.job.learning_rate.at(step, run_.total_steps); },
-            .item_seconds = [this, full_item](
-                                const Ticket& item) { return spec_.compute_seconds * static_cast<double>(item.num_samples()) / full_item; },
-            .most_ahead = async_.most_ahead()};
+    return {
+        .spec = spec_,
+        .clock = clock_,
+        .queue = async_.queue,
+        .mode = async_.mode,
+        .statistics = async_.statistics,
+        .compute = [this](const WorkItem& item, double rate) { return work_item_runner_.compute(item, rate); },
+        .numbers = [this] { return async_.numbers(); },
+        .learning_rate_at = [this](int64_t step) { return run_.job.learning_rate.at(step, run_.total_steps); },
+        .item_seconds =
+            [this, full_item](const WorkItem& item) { return spec_.compute_seconds * static_cast<double>(item.num_samples()) / full_item; },
+        .staleness_bound = async_.staleness_bound()};
   }
 
   /// Wall-clock seconds of forward and backward of the first work item: the median of a few.
@@ -87,7 +88,7 @@ class SimulatedTraining : public VirtualTraining {
     std::vector<double> seconds;
     for (int i = 0; i < 7; ++i) {
       const double began = steady_seconds();
-      ticket_work_.compute(async_.queue.steps_of(0, 0).front(), run_.config.lr);
+      work_item_runner_.compute(async_.queue.steps_of(0, 0).front(), run_.config.lr);
       if (i > 1) seconds.push_back(steady_seconds() - began);
     }
     return median(seconds);
@@ -160,7 +161,7 @@ class SimulatedTraining : public VirtualTraining {
   RunSetup& run_;
   VirtualSpec spec_;
   AsyncTraining async_;
-  TicketWork ticket_work_;
+  WorkItemRunner work_item_runner_;
   VirtualClock clock_;
   std::unique_ptr<VirtualDriver> driver_;
   double compute_seconds_before_ = 0, push_seconds_before_ = 0;  // Wall-clock seconds when the step began.

@@ -29,11 +29,11 @@ void UniqueDescriptor::reset(int descriptor) noexcept {
   descriptor_ = descriptor;
 }
 
-ErrorCode code_of_errno(ErrorCode code, int errno_value) { return errno_value == ENAMETOOLONG ? ErrorCode::kBadInput : code; }
+ErrorCode error_code_of_errno(ErrorCode code, int errno_value) { return errno_value == ENAMETOOLONG ? ErrorCode::kBadInput : code; }
 
 void fail_errno(ErrorCode code, const std::string& action, const std::string& path, int errno_value) {
   // generic_category().message() is strerror without its shared buffer.
-  fail(code_of_errno(code, errno_value), "cannot ", action, " ", path, ": ", std::generic_category().message(errno_value));
+  fail(error_code_of_errno(code, errno_value), "cannot ", action, " ", path, ": ", std::generic_category().message(errno_value));
 }
 
 UniqueDescriptor open_file(const std::string& path, int flags, unsigned mode) {

@@ -36,8 +36,8 @@ class UniqueDescriptor {
 };
 
 /// kBadInput for a name that is too long (the user's mistake), else `code`.
-ErrorCode code_of_errno(ErrorCode code, int errno_value);
-/// Throws Error(code) "cannot <action> <path>: <text of errno_value>", with code_of_errno().
+ErrorCode error_code_of_errno(ErrorCode code, int errno_value);
+/// Throws Error(code) "cannot <action> <path>: <text of errno_value>", with error_code_of_errno().
 [[noreturn]] void fail_errno(ErrorCode code, const std::string& action, const std::string& path, int errno_value);
 
 /// Calls a system call again for as long as a signal interrupts it; returns its result.

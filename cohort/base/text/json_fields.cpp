@@ -30,18 +30,18 @@ bool is_natural(const Json& value) {
   return value.is_number_integer() && value.get<int64_t>() >= 0;
 }
 
-std::string shown_json(const Json& value) {
+std::string json_for_errors(const Json& value) {
   if (value.is_string()) return quote_text(value.get_ref<const std::string&>());
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";
   return value.dump();
 }
 
 JsonFields::JsonFields(const Json& object, const std::string& where) : object_(object), where_(where) {
-  if (!object.is_object()) refuse("expected an object, found ", shown_json(object));
+  if (!object.is_object()) refuse("expected an object, found ", json_for_errors(object));
 }
 
 void JsonFields::refuse_value(const char* key, const std::string& expected, const Json& found) const {
-  refuse("expected ", expected, " in \"", key, "\", found ", shown_json(found));
+  refuse("expected ", expected, " in \"", key, "\", found ", json_for_errors(found));
 }
 
 const Json& JsonFields::member(const char* key) const {
@@ -90,7 +90,7 @@ std::vector<int64_t> JsonFields::naturals(const char* key, size_t max_items) con
 }
 
 JsonLine::JsonLine(const Json& object, const std::string& where) : object_(object), where_(where) {
-  if (!object.is_object()) fail(ErrorCode::kBadInput, where, ": expected a JSON object, found ", shown_json(object));
+  if (!object.is_object()) fail(ErrorCode::kBadInput, where, ": expected a JSON object, found ", json_for_errors(object));
 }
 
 const Json* JsonLine::find(const char* key) const {
@@ -105,7 +105,7 @@ const Json* JsonLine::find(const char* key, bool (*allowed)(const Json&), const 
 }
 
 void JsonLine::refuse(const char* key, const char* expected, const Json* found) const {
-  fail(ErrorCode::kBadInput, where_, ": '", key, "': expected ", expected, ", found ", found ? shown_json(*found) : "nothing");
+  fail(ErrorCode::kBadInput, where_, ": '", key, "': expected ", expected, ", found ", found ? json_for_errors(*found) : "nothing");
 }
 
 bool JsonLine::has(const char* key) const { return object_.contains(key); }

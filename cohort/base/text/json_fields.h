@@ -18,7 +18,7 @@ namespace cohort {
 /// Whether it is a whole number from 0 to 2^63-1; values that were not parsed may be stored as signed.
 bool is_natural(const Json& value);
 /// A value on one line, for error messages.
-std::string shown_json(const Json& value);
+std::string json_for_errors(const Json& value);
 
 class JsonFields {
  public:

@@ -57,7 +57,7 @@ std::vector<std::string> ladder_words(const Job& job) {
 /// Replaces the child process.
 [[noreturn]] void become_ladder(const std::vector<std::string>& words) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  end_at_stop_signals();
+  restore_default_stop_signals();
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

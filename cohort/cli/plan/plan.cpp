@@ -301,7 +301,7 @@ int plan_model(const Arguments& given) {
     } else {
       MachineAnswer found = search_machines(plan.request, config.workers, show, &stop);
       plan.reasons = machine_sentences(found);
-      for (std::string& sentence : sentences_of_larger(found)) plan.reasons.push_back(std::move(sentence));
+      for (std::string& sentence : larger_machine_sentences(found)) plan.reasons.push_back(std::move(sentence));
       plan.request = std::move(found.request), plan.answer = std::move(found.answer);
     }
   } catch (const Error& error) {

@@ -25,16 +25,16 @@ std::atomic<bool> stop{false};
 }  // namespace
 
 bool print_ladder(const Arguments& arguments, const SearchRequest& request, const std::string& title) {
-  LadderSources sources;
+  FallbackSources sources;
   if (arguments.was_given("model")) sources = ladder_sources(arguments.config, request);
   else sources.notes.emplace_back("shorter inputs and smaller models are forecast where --model names the model");
-  Ladder ladder = make_ladder(request, sources, &stop, [] { stop = stop_requested(); });
-  const Rung* const best = ladder.fastest();
-  const bool any_fits = std::any_of(ladder.rungs.begin(), ladder.rungs.end(), [](const Rung& rung) { return rung.fits; });
+  FallbackOptions ladder = find_fallback_options(request, sources, &stop, [] { stop = stop_requested(); });
+  const FallbackOption* const best = ladder.fastest();
+  const bool any_fits = std::any_of(ladder.rungs.begin(), ladder.rungs.end(), [](const FallbackOption& rung) { return rung.fits; });
   if (arguments.config.json) {
     print_line(to_json(ladder));
   } else {
-    std::printf("%s%s", title.empty() ? "" : (title + "\n").c_str(), ladder_text(ladder).c_str());
+    std::printf("%s%s", title.empty() ? "" : (title + "\n").c_str(), fallback_text(ladder).c_str());
     if (best)
       std::printf(
           "\nThe fastest with the same model and samples on these workers:\n\n%s\n",

@@ -83,7 +83,7 @@ class Search {
     Arguments of_model = arguments_;
     of_model.positional = {model};
     const TrainedFile file = open_trained(of_model, "compress search");
-    check_is_another(file, out_);
+    check_differs_from_input(file, out_);
     check_not_compressed(file, /*allow_sparse=*/true);
     DataDescription trained;
     const DataSet data = data_of_trained(of_model, file, trained);
@@ -107,9 +107,9 @@ class Search {
       request.max_error_increase = std::max(0.0, *limits_.max_error - *file.val_error());
     else request.max_error_increase = increase_;
     try {
-      CompressionResult result =
-          quantise(file, nullptr, trained, *as_trained(trained, part_of(data, "train")), *as_trained(trained, part_of(data, "val")),
-                   request, attempt_.path(), [&](const std::string& what) { log_debug(concat("compress: ", one.way, ": ", what)); });
+      CompressionResult result = quantise(file, nullptr, trained, *with_training_normalisation(trained, part_of(data, "train")),
+                                          *with_training_normalisation(trained, part_of(data, "val")), request, attempt_.path(),
+                                          [&](const std::string& what) { log_debug(concat("compress: ", one.way, ": ", what)); });
       add_original(one.model, result);
       one.measured = result.compressed;
       keep_if_better(std::move(result));

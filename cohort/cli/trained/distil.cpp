@@ -99,7 +99,7 @@ int run_distil(const Arguments& arguments) {
   const std::string out = out_file(arguments, "compress distill");
   find_model(student.substr(0, student.find(':')));
   check_compressed_name(out);
-  check_is_another(teacher, out);
+  check_differs_from_input(teacher, out);
   if (const DataDescription taught = description_of(teacher); taught.regression || taught.labels)
     fail(ErrorCode::kBadInput, "compress distill: ", teacher.given(), " predicts ", taught.labels ? "labels" : "numbers",
          ", and a teacher's scores are those of classes; train ", student, " itself");
@@ -108,7 +108,7 @@ int run_distil(const Arguments& arguments) {
   const Config config = config_of_student(arguments, teacher, student, run);
   if (const int code = train_student(arguments, config); code != 0) return code;
 
-  const Checkpoint newest = open_chosen(run, "latest");
+  const Checkpoint newest = open_selected_checkpoint(run, "latest");
   checkpoint_export(newest, out, {.metadata = exported_metadata(newest)});
   const TrainedFile trained = TrainedFile::open(out);
   const DataSet data = open_data(trained.config());

@@ -34,7 +34,7 @@ int run_evaluate(const Arguments& arguments) {
   const DataSet data = data_of_trained(arguments, file, trained);
   check_same_kind(trained, data);
   const std::string split = arguments.option("split", "val");
-  const std::shared_ptr<const DataSource> part = as_trained(trained, part_of(data, split));
+  const std::shared_ptr<const DataSource> part = with_training_normalisation(trained, part_of(data, split));
   const auto [found, has_own_loss] = evaluate_trained(file, trained, *part, arguments.config.threads, arguments.config.metrics);
   const std::vector<ClassResult> classes = class_results(found, trained.class_names);
   if (arguments.config.json) {

@@ -26,7 +26,7 @@ namespace {
 /// Replaces the child process by the training, whose standard output goes to stderr: stdout belongs to this verb.
 [[noreturn]] void become_training(const std::vector<std::string>& words) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  end_at_stop_signals();
+  restore_default_stop_signals();
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
   std::vector<char*> argv = {const_cast<char*>("cohort")};
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
@@ -114,7 +114,7 @@ void log_what_is_left_out(const TrainedFile& file) {
 
 int run_fine_tuning(const Config& config, FineTuningState state, const std::string& verb) {
   if (state == FineTuningState::kDone) return 0;
-  if (const int code = run_training(words_of_fine_tuning(config, state), verb); code != 0) {
+  if (const int code = run_training(fine_tuning_command(config, state), verb); code != 0) {
     if (holds_run(config.run))
       log_info(concat(verb, ": nothing is written yet; the same command goes on with ", config.run, " and then writes it"));
     return code;

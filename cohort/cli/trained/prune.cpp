@@ -51,7 +51,7 @@ int run_prune(const Arguments& arguments) {
   const TrainedFile file = open_trained(arguments, "compress prune");
   const std::string out = out_file(arguments, "compress prune");
   check_compressed_name(out);
-  check_is_another(file, out);
+  check_differs_from_input(file, out);
   check_compression_report(arguments);
   check_not_compressed(file, /*allow_sparse=*/false);
   DataDescription trained;
@@ -63,10 +63,10 @@ int run_prune(const Arguments& arguments) {
   const std::string folder = fine_tuning_folder(file, request.tuning);
   if (request.is_channel()) {
     initial = folder + ".initial.safetensors";
-    model = smaller_model_of(file, shape_of(trained), request.sparsity);
+    model = pruned_specification(file, shape_of(trained), request.sparsity);
     source = std::filesystem::absolute(initial).lexically_normal().string();
   } else {
-    check_has_matrices(file, shape_of(trained), request.how());
+    check_prunable(file, shape_of(trained), request.how());
   }
   FineTuningRequest tuning = request.tuning;
   tuning.quantize_aware = file.config().quantize_aware;  // Weights that were trained rounded stay so.
@@ -74,7 +74,7 @@ int run_prune(const Arguments& arguments) {
   const FineTuningState state = find_fine_tuning(config);
   if (state == FineTuningState::kNew && request.is_channel()) {
     check_initial_file(initial, model);
-    write_smaller_model(file, trained, *as_trained(trained, part_of(data, "val")), model, initial);
+    write_smaller_model(file, trained, *with_training_normalisation(trained, part_of(data, "val")), model, initial);
   }
   log_what_is_left_out(file);
   if (const int code = run_fine_tuning(config, state, "compress prune"); code != 0) {
@@ -83,7 +83,7 @@ int run_prune(const Arguments& arguments) {
     return code;
   }
   const TrainedFile pruned = TrainedFile::open(config.run);
-  const std::shared_ptr<const DataSource> validation = as_trained(trained, part_of(data, "val"));
+  const std::shared_ptr<const DataSource> validation = with_training_normalisation(trained, part_of(data, "val"));
   CompressionResult result =
       write_pruned(file, pruned, trained, *validation, request, out, [](const std::string& what) { log_info(concat("compress: ", what)); });
   result.trained = true;

@@ -75,7 +75,7 @@ int run_quantize(const Arguments& arguments) {
   const TrainedFile file = open_trained(arguments, "compress quantize");
   const std::string out = out_file(arguments, "compress quantize");
   check_quantise_request(file, request, out);
-  check_is_another(file, out);
+  check_differs_from_input(file, out);
   check_compression_report(arguments);
   DataDescription trained;
   const DataSet data = data_of_trained(arguments, file, trained);
@@ -83,15 +83,16 @@ int run_quantize(const Arguments& arguments) {
   std::optional<TrainedFile> tuned;
   std::string run;
   if (trains) {
-    check_has_layers(file, trained, *as_trained(trained, part_of(data, "train")), request);
+    check_quantisable(file, trained, *with_training_normalisation(trained, part_of(data, "train")), request);
     if (const int code = train_rounded(arguments, file, request, run); code != 0) return code;
     tuned = TrainedFile::open(run);
   } else {
     warn_of_other_codes(file, request);
   }
-  const std::shared_ptr<const DataSource> validation = as_trained(trained, part_of(data, "val"));
-  CompressionResult result = quantise(tuned ? *tuned : file, tuned ? &file : nullptr, trained, *as_trained(trained, part_of(data, "train")),
-                                      *validation, request, out, [](const std::string& what) { log_info(concat("compress: ", what)); });
+  const std::shared_ptr<const DataSource> validation = with_training_normalisation(trained, part_of(data, "val"));
+  CompressionResult result =
+      quantise(tuned ? *tuned : file, tuned ? &file : nullptr, trained, *with_training_normalisation(trained, part_of(data, "train")),
+               *validation, request, out, [](const std::string& what) { log_info(concat("compress: ", what)); });
   result.trained = tuned.has_value();
   print_compression(
       arguments, result, *validation,

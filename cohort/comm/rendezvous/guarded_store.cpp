@@ -57,7 +57,7 @@ std::vector<uint8_t> SealedStore::get_in_time(const std::string& name) {
     if (!refused) throw;
     fail(ErrorCode::kEnvironment, "a rank did not come in time, and one was turned away because ",
          secret_.empty() ? "it has a token and this job has none; " : "its token is another than this job's, or it has none; ",
-         how_to_give_a_token(), " [", first_line(error.what()), "]");
+         token_instructions(), " [", first_line(error.what()), "]");
   }
 }
 
@@ -104,14 +104,13 @@ void check_same_secret(c10d::Store& store, int rank, const std::string& secret, 
     if (secret.empty()) return;
     store.set(kRefusedKey, std::vector<uint8_t>{'1'});
     fail(ErrorCode::kEnvironment, "rank ", rank, " has a token (COHORT_TOKEN), rank 0 of the job at ", place, " has none; ",
-         how_to_give_a_token());
+         token_instructions());
   }
   const bool is_same = !secret.empty() && equal_secrets(proof, proof_with(proof.substr(0, proof.find(' '))));
   if (!is_same) store.set(kRefusedKey, std::vector<uint8_t>{'1'});
   if (secret.empty())
-    fail(ErrorCode::kEnvironment, "rank ", rank, " has no token, and the job at ", place, " asks for one; ", how_to_give_a_token());
-  if (!is_same)
-    fail(ErrorCode::kEnvironment, "the token of rank ", rank, " is not that of the job at ", place, "; ", how_to_give_a_token());
+    fail(ErrorCode::kEnvironment, "rank ", rank, " has no token, and the job at ", place, " asks for one; ", token_instructions());
+  if (!is_same) fail(ErrorCode::kEnvironment, "the token of rank ", rank, " is not that of the job at ", place, "; ", token_instructions());
 }
 
 namespace {

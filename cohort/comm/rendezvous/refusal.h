@@ -10,6 +10,6 @@ namespace cohort {
 
 /// Reports the error to all ranks that arrive within some seconds, whose wait then fails with it. Where rank 0 hosts the store it waits for
 /// them. Without effect where this process has begun to meet them, or where Cohort's launcher will end the other ranks.
-void tell_refusal(const World& world, ErrorCode code, const std::string& text) noexcept;
+void report_refusal(const World& world, ErrorCode code, const std::string& text) noexcept;
 
 }  // namespace cohort

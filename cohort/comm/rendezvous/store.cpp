@@ -132,7 +132,7 @@ std::string required_token(const World& world, const std::string& place) {
   const std::string token = job_token();
   if (token.empty() && world.local_size < world.size && !is_loopback(world.master_address))
     fail(ErrorCode::kEnvironment, "the ranks of this job meet at ", place, ", where anybody may connect, and have no token; ",
-         how_to_give_a_token());
+         token_instructions());
   return token;
 }
 
@@ -283,7 +283,7 @@ c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_se
        "of rank 0's host and MASTER_PORT to a free port (mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ...)");
 }
 
-void tell_refusal(const World& world, ErrorCode code, const std::string& text) noexcept try {
+void report_refusal(const World& world, ErrorCode code, const std::string& text) noexcept try {
   // For ranks that Cohort started the launcher ends the others.
   if (world.size == 1 || world.store_fd >= 0 || has_met.exchange(true) || code == ErrorCode::kInterrupted) return;
   const auto leave = [&](c10d::Store& store) { post_startup_failure(store, code, text); };
@@ -296,7 +296,8 @@ void tell_refusal(const World& world, ErrorCode code, const std::string& text) n
   const auto store = tcp_store(world, kRefusalSeconds);
   leave(*store);
   StopWatch stop;
-  for (AwakeTimer timer; hosts_store(world) && timer.seconds() < kRefusalSeconds && num_startup_failure_readers(*store) < world.size; stop.check())
+  for (AwakeTimer timer; hosts_store(world) && timer.seconds() < kRefusalSeconds && num_startup_failure_readers(*store) < world.size;
+       stop.check())
     std::this_thread::sleep_for(kBetweenTries);
 } catch (const std::exception&) {
   // The others are not there.
@@ -312,16 +313,16 @@ MessageListener listener_of(const World& world, const std::string& token) {
 
 }  // namespace
 
-ServerMeeting meet_here(MessageListener listener) {
+ServerAddress local_server_address(MessageListener listener) {
   const std::string endpoint = listener.endpoint(), secret = listener.secret();
   return {std::move(listener), endpoint, secret};
 }
 
-ServerMeeting meet_server(const World& world, c10d::Store& store, const std::string& key, double timeout_seconds,
-                          std::optional<MessageListener> own) {
+ServerAddress share_server_address(const World& world, c10d::Store& store, const std::string& key, double timeout_seconds,
+                                   std::optional<MessageListener> own) {
   const std::string token = world.store_fd >= 0 ? "" : job_token();
   if (world.rank == 0) {
-    ServerMeeting meeting = meet_here(own ? std::move(*own) : listener_of(world, token));
+    ServerAddress meeting = local_server_address(own ? std::move(*own) : listener_of(world, token));
     const std::string text = concat(meeting.endpoint, " ", meeting.secret == token ? "-" : meeting.secret);
     store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
     return meeting;

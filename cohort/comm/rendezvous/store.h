@@ -30,17 +30,17 @@ COHORT_PROGRAM_API c10::intrusive_ptr<c10d::Store> make_store(const World& world
 /// often.
 c10::intrusive_ptr<c10d::Store> next_group_store(const World& world, double timeout_seconds);
 
-struct ServerMeeting {
+struct ServerAddress {
   std::optional<MessageListener> listener;  ///< On rank 0 only.
   std::string endpoint, secret;
 };
 
 /// For a listener that all ranks know already, or that serves this process only.
-ServerMeeting meet_here(MessageListener listener);
+ServerAddress local_server_address(MessageListener listener);
 /// Rank 0 listens and publishes its address in the store under `key`, with the secret where the job has none of its own (job_token.h),
 /// since all ranks are then on one host. No port is opened where Cohort forked the ranks, or for one rank. `own` (on rank 0; may be none):
 /// a listener with the job's own secret that other processes find as well. Error(kEnvironment) where rank 0 publishes nothing in time.
-ServerMeeting meet_server(const World& world, c10d::Store& store, const std::string& key, double timeout_seconds,
-                          std::optional<MessageListener> own = std::nullopt);
+ServerAddress share_server_address(const World& world, c10d::Store& store, const std::string& key, double timeout_seconds,
+                                   std::optional<MessageListener> own = std::nullopt);
 
 }  // namespace cohort

@@ -112,7 +112,7 @@ class Pass {
 
   void run(std::vector<bool>& is_bad, const std::function<void(int64_t)>& work) {
     std::vector<std::string> faults(is_bad.size());
-    in_threads(num_threads_, std::ssize(is_bad), [&](int64_t i) {
+    parallel_for_samples(num_threads_, std::ssize(is_bad), [&](int64_t i) {
       if (is_bad[static_cast<size_t>(i)]) return;
       try {
         work(i);

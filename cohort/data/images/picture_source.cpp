@@ -199,7 +199,7 @@ void PictureSource::read(std::span<const int64_t> indices, Batch& batch) const {
     if (shape_.labels) std::copy_n(store_->has_label.data() + file * labels, labels, batch.numbers.data() + i * labels);
     else batch.targets[static_cast<size_t>(i)] = store_->files[static_cast<size_t>(file)].label;
   };
-  in_threads(store_->decoded.size() == 0 ? store_->num_threads : 1, std::ssize(indices), take);
+  parallel_for_samples(store_->decoded.size() == 0 ? store_->num_threads : 1, std::ssize(indices), take);
 }
 
 }  // namespace cohort

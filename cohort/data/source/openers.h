@@ -29,6 +29,6 @@ DataSet open_csv(const std::string& argument, const DataOptions& options);
 /// width) or text. Sample i is a function of (seed, i) alone; the seed is that of the options where the specification has none.
 DataSet open_synthetic(const std::string& specification, const DataOptions& options);
 /// The seed of the specification, or `otherwise`.
-uint64_t seed_of_synthetic(const std::string& specification, uint64_t otherwise);
+uint64_t synthetic_seed(const std::string& specification, uint64_t otherwise);
 
 }  // namespace cohort

@@ -90,7 +90,7 @@ std::shared_ptr<const DataSource> first_samples(const std::shared_ptr<const Data
   return std::make_shared<FirstSamples>(source, count);
 }
 
-void in_threads(int num_threads, int64_t count, const std::function<void(int64_t i)>& work) {
+void parallel_for_samples(int num_threads, int64_t count, const std::function<void(int64_t i)>& work) {
   std::atomic<int64_t> next = 0;
   std::mutex mutex;
   std::atomic<int64_t> failed_at = count;

@@ -62,6 +62,6 @@ std::shared_ptr<const DataSource> first_samples(const std::shared_ptr<const Data
 
 /// Calls work(i) for each i in [0, count), in any order, on up to `num_threads` threads including the caller, which end with the call
 /// (sources are read before and after forks). Rethrows the exception of the lowest i, so that the message is deterministic.
-void in_threads(int num_threads, int64_t count, const std::function<void(int64_t i)>& work);
+void parallel_for_samples(int num_threads, int64_t count, const std::function<void(int64_t i)>& work);
 
 }  // namespace cohort

@@ -63,7 +63,7 @@ std::string to_text(const DeviceChoice& choice) {
   return !choice.is_gpu ? "cpu" : choice.index < 0 ? "cuda" : concat("cuda:", choice.index);
 }
 
-std::string first_devices_of(const std::string& text, int num_ranks) {
+std::string first_devices(const std::string& text, int num_ranks) {
   const Devices devices = parse_devices(text);
   if (!devices.is_list()) return text;
   std::vector<std::string> parts;

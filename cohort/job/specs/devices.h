@@ -26,7 +26,7 @@ struct Devices {
 Devices parse_devices(const std::string& text);
 std::string to_text(const DeviceChoice& choice);
 /// The entries of the first `num_ranks` ranks as text.
-std::string first_devices_of(const std::string& text, int num_ranks);
+std::string first_devices(const std::string& text, int num_ranks);
 
 /// The GPU of a rank with a GPU entry: its index, else round-robin among the ranks of its host (the first of which is `first_of_host`)
 /// without index, over the GPUs that no entry of the host names, or over all where every one is named.

@@ -26,9 +26,9 @@ TEST_CASE("devices: one for all, or one a rank") {
   CHECK(to_text(mixed.of(1)) == "cpu");
   CHECK(to_text(mixed.of(2)) == "cuda");
   CHECK(parse_devices("cpu,cpu").all_cpu());
-  CHECK(first_devices_of("cuda:0,cpu,cpu", 2) == "cuda:0,cpu");
-  CHECK(first_devices_of("cuda:0,cpu,cpu", 1) == "cuda:0");
-  CHECK(first_devices_of("cuda", 2) == "cuda");
+  CHECK(first_devices("cuda:0,cpu,cpu", 2) == "cuda:0,cpu");
+  CHECK(first_devices("cuda:0,cpu,cpu", 1) == "cuda:0");
+  CHECK(first_devices("cuda", 2) == "cuda");
 }
 
 TEST_CASE("devices: a list of cpu is cpu to the run that is kept, and is still one entry a rank") {

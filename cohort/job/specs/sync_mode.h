@@ -50,6 +50,6 @@ inline bool is_local(const SyncMode& mode) { return has_rounds(mode) && mode.quo
 /// The H of is_local() modes; 1 for all others.
 inline int64_t steps_between_exchanges(const SyncMode& mode) { return is_local(mode) ? mode.number : 1; }
 /// The H of has_rounds() modes; 1 for all others.
-inline int64_t steps_of_round(const SyncMode& mode) { return has_rounds(mode) ? mode.number : 1; }
+inline int64_t steps_per_round(const SyncMode& mode) { return has_rounds(mode) ? mode.number : 1; }
 
 }  // namespace cohort

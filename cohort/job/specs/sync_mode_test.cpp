@@ -22,8 +22,8 @@ TEST_CASE("sync: every mode is read and written back") {
   CHECK(!is_local(quorum));
   CHECK(!has_late_gradients(quorum));
   CHECK(steps_between_exchanges(quorum) == 1);
-  CHECK(steps_of_round(quorum) == 8);
-  CHECK(steps_of_round(parse_sync("stale:3")) == 1);
+  CHECK(steps_per_round(quorum) == 8);
+  CHECK(steps_per_round(parse_sync("stale:3")) == 1);
   CHECK(steps_between_exchanges(parse_sync("diloco:8:4")) == 8);
   CHECK(parse_sync("queue:newest").newest);
   CHECK(!parse_sync("queue:newest").replaces);

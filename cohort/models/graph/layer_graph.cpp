@@ -68,7 +68,7 @@ at::Tensor LayerGraph::run_layer(size_t layer, const Inputs& inputs) const {
     const auto run = [function = one.function, module = one.module](const Inputs& in) { return std::vector<at::Tensor>{function(in)}; };
     return recompute(run, inputs, one.module.get())[0];
   } catch (const std::exception& error) {
-    if (!is_misfit(error)) throw;
+    if (!is_mismatch_error(error)) throw;
     fail_in_layer(*this, layer, inputs, error);
   }
 }

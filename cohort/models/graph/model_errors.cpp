@@ -19,7 +19,7 @@ std::string describe_weights(const LayerGraph::Layer& layer) {
   if (!layer.module) return "";
   std::vector<std::string> parts;
   for (const auto& item : layer.module->named_parameters())
-    if (parts.size() < kMost) parts.push_back(item.key() + " " + describe_form(item.value()));
+    if (parts.size() < kMost) parts.push_back(item.key() + " " + describe_tensor(item.value()));
   return parts.empty() ? "" : ", with " + join(parts, " and ") + ",";
 }
 
@@ -31,7 +31,7 @@ std::string describe_inputs(const LayerGraph& model, const LayerGraph::Layer& la
     const std::string source = from == LayerGraph::kInput
                                    ? "the model's input"
                                    : concat("the output of layer '", model.layers()[static_cast<size_t>(from)].name, "'");
-    parts.push_back(concat(source, ", ", describe_form(inputs[i])));
+    parts.push_back(concat(source, ", ", describe_tensor(inputs[i])));
   }
   return join(parts, ", and ");
 }
@@ -49,7 +49,7 @@ std::string advice(const LayerGraph::Layer& layer, const std::vector<at::Tensor>
 
 }  // namespace
 
-bool is_misfit(const std::exception& error) {
+bool is_mismatch_error(const std::exception& error) {
   if (dynamic_cast<const std::out_of_range*>(&error)) return true;
   if (!dynamic_cast<const c10::Error*>(&error)) return false;
   if (dynamic_cast<const c10::DistError*>(&error) || dynamic_cast<const c10::OutOfMemoryError*>(&error) ||
@@ -60,7 +60,7 @@ bool is_misfit(const std::exception& error) {
   return text.find("DefaultCPUAllocator") == std::string::npos && text.find("gather_weights()") == std::string::npos;
 }
 
-bool is_of_user(const std::exception& error) {
+bool is_user_exception(const std::exception& error) {
   if (dynamic_cast<const Error*>(&error)) return false;
   return dynamic_cast<const std::runtime_error*>(&error) || dynamic_cast<const std::logic_error*>(&error);
 }
@@ -74,7 +74,7 @@ std::string quote(const std::exception& error) {
   return (of_libtorch ? "LibTorch says: " : "its error is: ") + text;
 }
 
-std::string advice_in_place(const std::exception& error) {
+std::string inplace_advice(const std::exception& error) {
   if (std::string(error.what()).find("modified by an inplace operation") == std::string::npos) return "";
   return "it changes in place what backward still needs: use relu() and not relu_(), x = x + y and not x += y";
 }
@@ -85,14 +85,14 @@ std::string describe_sizes(at::IntArrayRef sizes) {
   return text;
 }
 
-std::string describe_form(const at::Tensor& tensor) {
+std::string describe_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) return "no tensor";
   return concat("(", describe_sizes(tensor.sizes()), ") ", c10::getDtypeNames(tensor.scalar_type()).first);
 }
 
 void fail_in_layer(const LayerGraph& model, size_t layer, const std::vector<at::Tensor>& inputs, const std::exception& error) {
   const LayerGraph::Layer& one = model.layers().at(layer);
-  const std::string in_place = advice_in_place(error);
+  const std::string in_place = inplace_advice(error);
   fail(ErrorCode::kBadInput, model.title(), ": layer '", one.name, "' (", one.kind, ")", describe_weights(one), " failed on ",
        describe_inputs(model, one, inputs), "; ", in_place.empty() ? advice(one, inputs) : in_place, " (", quote(error), ")");
 }

@@ -46,15 +46,16 @@ namespace cohort {
 
 at::Tensor mean_squared_error(const at::Tensor& output, const at::Tensor& target) {
   if (!output.defined() || output.numel() != target.numel() || !target.is_floating_point())
-    fail(ErrorCode::kBadInput, "the mean squared error got the output ", describe_form(output), " and the targets ", describe_form(target),
+    fail(ErrorCode::kBadInput, "the mean squared error got the output ", describe_tensor(output), " and the targets ",
+         describe_tensor(target),
          "; let the last layer give as many numbers for a sample as the data has to predict (COHORT_MODEL: options.data().num_classes)");
   return at::mse_loss(output.to(at::kFloat).reshape_as(target), target, at::Reduction::Mean);
 }
 
 at::Tensor binary_cross_entropy(const at::Tensor& output, const at::Tensor& target) {
   if (!output.defined() || output.numel() != target.numel() || !target.is_floating_point())
-    fail(ErrorCode::kBadInput, "the binary cross-entropy got the output ", describe_form(output), " and the targets ",
-         describe_form(target),
+    fail(ErrorCode::kBadInput, "the binary cross-entropy got the output ", describe_tensor(output), " and the targets ",
+         describe_tensor(target),
          "; let the last layer give one score for each label of a sample (COHORT_MODEL: options.data().num_classes)");
   // Stays in double for a model in double: `verify` compares gradients of divided batches with it.
   const at::ScalarType type = output.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -70,8 +71,8 @@ struct Rows {
 
 Rows rows_of(const char* loss, const at::Tensor& output, const at::Tensor& target, int64_t num_classes) {
   if (!output.defined() || output.numel() != target.numel() * num_classes)
-    fail(ErrorCode::kBadInput, name_settings("--loss "), loss, " got the output ", describe_form(output), " and the targets ",
-         describe_form(target), "; let the last layer give ", num_classes,
+    fail(ErrorCode::kBadInput, name_settings("--loss "), loss, " got the output ", describe_tensor(output), " and the targets ",
+         describe_tensor(target), "; let the last layer give ", num_classes,
          " scores for each target (COHORT_MODEL: options.data().num_classes)");
   return {output.to(at::kFloat).reshape({-1, num_classes}), at::one_hot(target.reshape({-1}), num_classes).to(at::kFloat)};
 }
@@ -112,8 +113,8 @@ void set_named_loss(LayerGraph& model, const std::string& name, const DataShape&
 at::Tensor soft_target_loss(const at::Tensor& student, const at::Tensor& teacher, double temperature) {
   const int64_t classes = teacher.size(-1);
   if (!student.defined() || student.dim() == 0 || student.size(-1) != classes || student.numel() != teacher.numel())
-    fail(ErrorCode::kBadInput, name_settings("--teacher"), " gives the scores ", describe_form(teacher), ", and the model the output ",
-         describe_form(student), "; its last layer must give a score for each class of the data");
+    fail(ErrorCode::kBadInput, name_settings("--teacher"), " gives the scores ", describe_tensor(teacher), ", and the model the output ",
+         describe_tensor(student), "; its last layer must give a score for each class of the data");
   const auto log_probabilities = [&](const at::Tensor& scores) {
     return at::log_softmax(scores.to(at::kFloat).reshape({-1, classes}) / temperature, -1);
   };
@@ -144,7 +145,7 @@ at::Tensor normalised(const at::Tensor& attention) {
 
 }  // namespace
 
-std::string why_no_attention(const std::vector<int64_t>& student, const std::vector<int64_t>& teacher) {
+std::string attention_mismatch(const std::vector<int64_t>& student, const std::vector<int64_t>& teacher) {
   const auto text = [&] { return concat("the student's is ", shape_text(student), " and the teacher's ", shape_text(teacher)); };
   if (student.size() != teacher.size() || (student.size() != 3 && student.size() != 4))
     return text() + "; both must have positions: {samples, channels, height, width}, or of text {samples, positions, width}";

@@ -35,6 +35,6 @@ at::Tensor soft_target_loss(const at::Tensor& student, const at::Tensor& teacher
 at::Tensor attention_distance(const at::Tensor& student, const at::Tensor& teacher);
 
 /// Why two outputs of these sizes cannot be compared; "" where they can.
-std::string why_no_attention(const std::vector<int64_t>& student, const std::vector<int64_t>& teacher);
+std::string attention_mismatch(const std::vector<int64_t>& student, const std::vector<int64_t>& teacher);
 
 }  // namespace cohort

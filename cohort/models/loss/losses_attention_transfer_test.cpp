@@ -62,11 +62,11 @@ TEST_CASE("attention transfer: the gradient is that of the difference quotient, 
 }
 
 TEST_CASE("attention transfer: outputs without positions, or with others, are refused before the training") {
-  CHECK(why_no_attention({1, 4, 8, 8}, {1, 9, 4, 4}).empty());
-  CHECK(why_no_attention({1, 16, 32}, {1, 16, 64}).empty());
-  CHECK(why_no_attention({1, 10}, {1, 10}).find("both must have positions") != std::string::npos);
-  CHECK(why_no_attention({1, 4, 8, 8}, {1, 8, 8}).find("both must have positions") != std::string::npos);
-  CHECK(why_no_attention({1, 16, 32}, {1, 8, 32}).find("not as many positions") != std::string::npos);
+  CHECK(attention_mismatch({1, 4, 8, 8}, {1, 9, 4, 4}).empty());
+  CHECK(attention_mismatch({1, 16, 32}, {1, 16, 64}).empty());
+  CHECK(attention_mismatch({1, 10}, {1, 10}).find("both must have positions") != std::string::npos);
+  CHECK(attention_mismatch({1, 4, 8, 8}, {1, 8, 8}).find("both must have positions") != std::string::npos);
+  CHECK(attention_mismatch({1, 16, 32}, {1, 8, 32}).find("not as many positions") != std::string::npos);
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ NamedMetric own_metric(const std::string& name, const MetricFunction& function) 
   return mean_metric([name, function](const at::Tensor& output, const at::Tensor& target) {
     const at::Tensor each = function(output, target);
     if (!each.defined() || each.numel() != target.numel())
-      fail(ErrorCode::kBadInput, "the metric ", name, " gave ", describe_form(each), " for the targets ", describe_form(target),
+      fail(ErrorCode::kBadInput, "the metric ", name, " gave ", describe_tensor(each), " for the targets ", describe_tensor(target),
            "; let it give one number for each target");
     return sum_of(each);
   });

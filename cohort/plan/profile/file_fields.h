@@ -129,7 +129,7 @@ class FileFields {
   std::string shown(const Json& value) const {
     if (is_toml_ && value.is_object()) return "a table";
     if (is_toml_ && value.is_null()) return "a date or a time";
-    return value.is_number_float() ? concat(value.get<double>()) : shown_json(value);
+    return value.is_number_float() ? concat(value.get<double>()) : json_for_errors(value);
   }
 
  private:

@@ -33,7 +33,7 @@ std::string cell(const std::string& any_text) {
 /// Infinite ends of intervals become "inf".
 std::string number(double value) { return number_field("", value).exact; }
 
-/// The heading of a field's column: its name, made unique (an archive may have a metaparameter "x").
+/// The heading of a field's column: its name, made unique (an archive may have a hyperparameter "x").
 std::string heading_for(std::string name, const std::vector<std::string>& taken) {
   while (std::find(taken.begin(), taken.end(), name) != taken.end()) name += " of the point";
   return name;

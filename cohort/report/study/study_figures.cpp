@@ -1,5 +1,5 @@
 // The figures of one study: a table of id, heading, text and draw function at the end of the file. Drawn here are 1 and 2 (steps to the
-// goal against batch size), 7 (label smoothing), 8 (the best metaparameters), and the time to the goal; those within budgets are in
+// goal against batch size), 7 (label smoothing), 8 (the best hyperparameters), and the time to the goal; those within budgets are in
 // study_figures_budget.cpp.
 
 #include "cohort/report/study/study_figures.h"
@@ -109,7 +109,7 @@ StudyData with_value(const StudyData& study, const std::string& name, double val
   out.num_train_samples = study.num_train_samples;
   for (const BatchStudy& batch : study.batches) {
     BatchStudy part{.batch_size = batch.batch_size, .train_steps = batch.train_steps, .early_stopping = batch.early_stopping};
-    for (const size_t index : study::kept_trials(batch)) {
+    for (const size_t index : study::counted_trials(batch)) {
       if (study::find_parameter(batch.trials[index].parameters, name) == value) part.trials.push_back(batch.trials[index]);
     }
     part.num_trials = static_cast<int64_t>(part.trials.size());
@@ -124,7 +124,7 @@ PlotSeries best_series(const StudyData& study, study::Metric metric) {
   for (const BatchStudy& batch : study.batches) {
     const Trial* best_trial = nullptr;
     study::Measurement best;
-    for (const size_t index : study::kept_trials(batch)) {
+    for (const size_t index : study::counted_trials(batch)) {
       const auto found = best_measurement(batch.trials[index], metric, std::numeric_limits<int64_t>::max());
       if (!found) continue;
       if (best_trial != nullptr && !study::is_better(found->values[metric], best.values[metric], metric)) continue;
@@ -269,8 +269,8 @@ constexpr FigureRow kFigures[] = {
      false, draw_goals},
     {"fig7_label_smoothing", "Label smoothing", "Trials by their label smoothing: the best value of each group, and its steps to the goal.",
      true, draw_label_smoothing},
-    {"fig8_parameters", "Best metaparameters",
-     "The metaparameters of the trial that reached the goal first. The usual rules of scaling learning rates start at the smallest batch "
+    {"fig8_parameters", "Best hyperparameters",
+     "The hyperparameters of the trial that reached the goal first. The usual rules of scaling learning rates start at the smallest batch "
      "size.",
      false, draw_parameters},
     {"fig9_scatter_steps", "Trials within a budget of steps", "", true, draw_scatter_steps},

@@ -1,6 +1,6 @@
-// Figures within a budget. 9 and 10: every trial as a point of its metaparameters, and whether it reached the goal within a budget of steps
-// or epochs, also for several studies. 11: the best value at fixed budgets of steps and of epochs; where the study measured the test split,
-// also the test value of the same models, as those on the validation split are biased by the selection.
+// Figures within a budget. 9 and 10: every trial as a point of its hyperparameters, and whether it reached the goal within a budget of
+// steps or epochs, also for several studies. 11: the best value at fixed budgets of steps and of epochs; where the study measured the test
+// split, also the test value of the same models, as those on the validation split are biased by the selection.
 
 #include <algorithm>
 #include <cmath>
@@ -54,7 +54,7 @@ StudyChart panel(const BatchStudy& batch, const Plane& plane, const std::string&
   chart.y = plane.has_momentum ? PlotAxis{"1 - momentum", PlotAxis::Scale::kLog10, std::nullopt}
                                : PlotAxis{std::string("best ") + study::name_of(plane.goal.metric), PlotAxis::Scale::kLinear, std::nullopt};
   for (const OutcomeLook& look : kLooks) chart.series.push_back({.name = look.name, .look = look.look});
-  const std::vector<size_t> kept = study::kept_trials(batch);
+  const std::vector<size_t> kept = study::counted_trials(batch);
   int64_t num_reached = 0, num_infeasible = 0;
   for (size_t i = 0; i < batch.trials.size(); ++i) {
     const Trial& trial = batch.trials[i];
@@ -323,7 +323,7 @@ Figure figure_scatter_studies(const std::vector<AnalysedStudy>& studies) {
   Figure figure{.id = "fig10_scatter_studies",
                 .heading = "Trials of several studies",
                 .intro =
-                    "The trials of each study at a few batch sizes, those that all have where there are any: which metaparameters reach "
+                    "The trials of each study at a few batch sizes, those that all have where there are any: which hyperparameters reach "
                     "its goal within twice the steps that its middle batch size needs?",
                 .shares_legend = true};
   if (studies.size() < 2) return figure;

@@ -101,7 +101,7 @@ GoalSpec goal_in_common(const std::vector<NamedStudy>& group) {
 /// sets.
 std::optional<GoalSpec> goal_for(const StudyData& study, const std::vector<NamedStudy>& group, Property property,
                                  const std::optional<GoalSpec>& requested) {
-  if (requested && study::may_answer(study, *requested)) return requested;
+  if (requested && study::can_answer(study, *requested)) return requested;
   const StudyData& owner = has_own_goals(property) ? study : *group.front().study;
   if (owner.goals.empty()) return automatic_goal(owner);
   return has_own_goals(property) ? owner.goals.front() : goal_in_common(group);

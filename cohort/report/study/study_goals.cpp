@@ -18,7 +18,7 @@ constexpr size_t kTrialsAtGoal = 5;  // A minimum over fewer trials is unreliabl
 /// The best values of the trials that count, best first.
 std::vector<double> best_values(const BatchStudy& batch, study::Metric metric) {
   std::vector<double> values;
-  for (const size_t index : study::kept_trials(batch)) {
+  for (const size_t index : study::counted_trials(batch)) {
     const auto best = best_measurement(batch.trials[index], metric, kAnyStep);
     if (best) values.push_back(best->values[metric]);
   }
@@ -42,7 +42,7 @@ bool at_least_half_reach(const StudyData& study, const GoalSpec& goal) {
 bool is_reached_at_once(const StudyData& study, const GoalSpec& goal) {
   size_t num_first = 0, num_reached = 0;
   for (const BatchStudy& batch : study.batches) {
-    for (const size_t index : study::kept_trials(batch)) {
+    for (const size_t index : study::counted_trials(batch)) {
       const Trial& trial = batch.trials[index];
       if (trial.measurements.empty()) continue;
       ++num_first;
@@ -96,7 +96,7 @@ PlotSeries result_series(const StudyData& study, const std::vector<study::StepsT
 std::vector<double> searched_values(const StudyData& study, const std::string& parameter) {
   std::set<double> values;
   for (const BatchStudy& batch : study.batches)
-    for (const size_t index : study::kept_trials(batch))
+    for (const size_t index : study::counted_trials(batch))
       if (const auto value = study::find_parameter(batch.trials[index].parameters, parameter)) values.insert(*value);
   return {values.begin(), values.end()};
 }

@@ -116,8 +116,8 @@ std::string suffix_of(const ReportedStudy& study, size_t number) {
 
 /// The requested goal, or the study's own; none where one has to be chosen.
 std::optional<GoalSpec> goal_of(const StudyData& study, const std::optional<GoalSpec>& requested, bool is_first) {
-  if (requested && (is_first || study::may_answer(study, *requested))) return requested;
-  if (!study.goals.empty() && (is_first || study::may_answer(study, study.goals.front()))) return study.goals.front();
+  if (requested && (is_first || study::can_answer(study, *requested))) return requested;
+  if (!study.goals.empty() && (is_first || study::can_answer(study, study.goals.front()))) return study.goals.front();
   return std::nullopt;
 }
 
@@ -160,7 +160,7 @@ std::vector<Figure> further_figures(const ReportedStudy& study, const StudyRepor
 std::vector<std::string> warnings_of_several(const StudyReportOptions& options, const StudyReport& report) {
   std::vector<std::string> warnings;
   for (const ReportedStudy& study : options.studies) {
-    if (!options.goal || study::may_answer(study.data, *options.goal)) continue;
+    if (!options.goal || study::can_answer(study.data, *options.goal)) continue;
     warnings.push_back(
         concat(study.name, " does not measure ", study::name_of(options.goal->metric), ": its own goal replaces ", options.goal->text()));
   }

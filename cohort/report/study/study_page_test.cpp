@@ -103,7 +103,7 @@ TEST_CASE("study page: CSVs hold the points of their plots") {
 /// The headings of a CSV's columns.
 std::vector<std::string> columns_of(const std::string& csv) { return split(first_line(csv), ','); }
 
-TEST_CASE("study page: no CSV has two columns of one name, whatever metaparameters are called") {
+TEST_CASE("study page: no CSV has two columns of one name, whatever hyperparameters are called") {
   MadeUp what;
   what.has_smoothing = true;
   Page page(what);

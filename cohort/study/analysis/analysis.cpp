@@ -277,7 +277,7 @@ Analysis analyse(const StudyData& study, const GoalSpec& goal, const AnalysisOpt
 
   std::vector<Search> searches;
   for (const BatchStudy& batch : study.batches)
-    if (Search search = {static_cast<double>(batch.batch_size), steps_of_kept_trials(batch, goal)}; !search.steps.empty())
+    if (Search search = {static_cast<double>(batch.batch_size), steps_of_counted_trials(batch, goal)}; !search.steps.empty())
       searches.push_back(std::move(search));
   Bootstrap bootstrap(analysis, reference, doubted);
   for (int round = 0; round < options.num_resamples; ++round)

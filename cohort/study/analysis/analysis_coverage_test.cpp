@@ -60,7 +60,7 @@ class Workload {
       const auto budget = static_cast<int64_t>(10 * least);
       BatchStudy searched{.batch_size = batch, .num_trials = kNumTrials, .train_steps = budget};
       searched.space = {
-          {.name = "learning_rate", .scale = Metaparameter::Scale::kLog, .minimum = smallest_rate_, .maximum = largest_rate_}};
+          {.name = "learning_rate", .scale = Hyperparameter::Scale::kLog, .minimum = smallest_rate_, .maximum = largest_rate_}};
       int64_t num_counted = 0;
       for (int64_t id = 0; num_counted < kNumTrials; ++id) {
         const double unit = unit_interval(random_bits(seed, static_cast<uint64_t>(batch), static_cast<uint64_t>(id)));

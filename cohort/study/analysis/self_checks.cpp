@@ -161,12 +161,12 @@ class BatchChecks {
   }
 
   /// "the lower bound 0.1", "0.1, the smallest of its 6 values".
-  static std::string end_text(const Metaparameter& parameter, const BoundHit& hit) {
+  static std::string end_text(const Hyperparameter& parameter, const BoundHit& hit) {
     if (hit.beyond.empty()) return concat("the ", hit.at_maximum ? "upper" : "lower", " bound ", value_text(hit.end));
     return concat(value_text(hit.end), ", the ", hit.at_maximum ? "largest" : "smallest", " of its ", parameter.values.size(), " values");
   }
 
-  std::string where_text(const Metaparameter& parameter, const BoundHit& hit) const {
+  std::string where_text(const Hyperparameter& parameter, const BoundHit& hit) const {
     const std::string end = end_text(parameter, hit);
     const std::string of_name = hit.beyond.empty() ? concat(end, " of ", parameter.name) : concat(parameter.name, " ", end);
     if (hit.reason == BoundReason::kDiverged)
@@ -179,7 +179,7 @@ class BatchChecks {
     return hit.beyond.empty() ? concat(has, value_text(hit.best_value), ", within 5 % of ", end) : has + end;
   }
 
-  std::string widening_text(const Metaparameter& parameter, const BoundHit& hit) const {
+  std::string widening_text(const Hyperparameter& parameter, const BoundHit& hit) const {
     const std::string again = concat(" and search ", batch_.batch_size, " again");
     if (hit.beyond.empty()) {
       const double low = hit.at_maximum ? parameter.minimum : hit.widened, high = hit.at_maximum ? hit.widened : parameter.maximum;
@@ -191,7 +191,7 @@ class BatchChecks {
   }
 
   void add_bound(const BoundHit& hit) {
-    const Metaparameter& parameter = batch_.space[hit.index];
+    const Hyperparameter& parameter = batch_.space[hit.index];
     const std::string where = where_text(parameter, hit);
     if (hit.is_wall) {
       add("instability-wall", false, concat(where, ", where ", hit.num_infeasible, " of ", hit.num_neighbours, " other trials diverged"),
@@ -240,7 +240,7 @@ class BatchChecks {
     }
     int64_t longest = 0;
     std::optional<double> best;
-    for (const size_t index : kept_trials(batch_)) {
+    for (const size_t index : counted_trials(batch_)) {
       longest = std::max(longest, batch_.trials[index].steps);
       for (const Measurement& measurement : batch_.trials[index].measurements) {
         const double value = measurement.values[goal_.metric];
@@ -308,7 +308,7 @@ std::vector<Flag> self_checks(const StudyData& study, const GoalSpec& goal, cons
     for (Flag& flag : BatchChecks(study.batches[i], goal, steps[i]).all()) flags.push_back(std::move(flag));
   std::vector<CurvePoint> points;
   for (size_t i = 0; i < study.batches.size(); ++i)
-    if (has_point(steps[i])) points.push_back({.result = steps[i], .trials = steps_of_kept_trials(study.batches[i], goal)});
+    if (has_point(steps[i])) points.push_back({.result = steps[i], .trials = steps_of_counted_trials(study.batches[i], goal)});
   for (Flag& flag : check_points(points)) flags.push_back(std::move(flag));
   for (Flag& flag : check_intervals(steps)) flags.push_back(std::move(flag));
   return flags;

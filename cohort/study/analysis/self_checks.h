@@ -8,7 +8,7 @@
 
 #include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/spec/data.h"
-#include "cohort/study/spec/metaparameter.h"
+#include "cohort/study/spec/hyperparameter.h"
 
 namespace cohort::study {
 
@@ -30,7 +30,7 @@ std::vector<Flag> self_checks(const StudyData& study, const GoalSpec& goal, cons
 std::vector<Flag> check_curve(const std::vector<StepsToResult>& steps);
 
 /// The space widened at the bounds that good trials touch (widened_space.h), by one decade (log scales), half its width (linear) or two
-/// values (lists of numbers), within the metaparameter's valid range; empty where nothing is widened.
+/// values (lists of numbers), within the hyperparameter's valid range; empty where nothing is widened.
 SearchSpace widened_space(const BatchStudy& batch, const GoalSpec& goal, const StepsToResult& steps);
 /// The widened spaces as TOML for a copy of the spec, one [batch.N.search] per batch size; empty where nothing is widened.
 std::string widened_search_text(const StudyData& study, const GoalSpec& goal, const std::vector<StepsToResult>& steps);

@@ -259,8 +259,8 @@ TEST_CASE("self-checks: best at a bound, evidence or chance, wall") {
   CHECK(wider[0].minimum == 1e-3);
   CHECK(widened_search_text(study, kGoal, steps_to_result(study, kGoal)) ==
         "[batch.64.search]\nlearning_rate = { type = \"double\", scale = \"log\", min = 0.001, max = 10 }\n");
-  // An integer metaparameter that means nothing, at its end by chance.
-  study.batches[0].space.push_back({.name = "warmup_steps", .type = Metaparameter::Type::kInteger, .minimum = 10, .maximum = 500});
+  // An integer hyperparameter that means nothing, at its end by chance.
+  study.batches[0].space.push_back({.name = "warmup_steps", .type = Hyperparameter::Type::kInteger, .minimum = 10, .maximum = 500});
   for (Trial& trial : study.batches[0].trials) trial.parameters["warmup_steps"] = static_cast<double>(10 + random_bits(5, trial.id) % 490);
   study.batches[0].trials[39].parameters["warmup_steps"] = 495;
   flags = flags_of(study);

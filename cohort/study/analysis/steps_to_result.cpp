@@ -34,7 +34,7 @@ class Stopped {
 
 void set_interval(StepsToResult& result, const BatchStudy& batch, const GoalSpec& goal) {
   constexpr double kTail = 0.025;
-  const std::vector<double> values = steps_of_kept_trials(batch, goal);
+  const std::vector<double> values = steps_of_counted_trials(batch, goal);
   result.low = values[index_of_minimum(kTail, values.size())];
   result.high = values[index_of_minimum(1 - kTail, values.size())];
 }
@@ -43,7 +43,7 @@ BestAtBudget best_of(const BatchStudy& batch, Metric metric, double budget_steps
   BestAtBudget best = {.batch_size = batch.batch_size};
   if (batch.train_steps > 0 && static_cast<double>(batch.train_steps) < std::floor(budget_steps)) return best;
   const Stopped was_stopped(batch);
-  for (const size_t index : kept_trials(batch)) {
+  for (const size_t index : counted_trials(batch)) {
     const Trial& trial = batch.trials[index];
     check_kept(trial, metric);
     if (was_stopped(trial) && static_cast<double>(last_step(trial)) < std::floor(budget_steps)) ++best.num_stopped;
@@ -62,7 +62,7 @@ BestAtBudget best_of(const BatchStudy& batch, Metric metric, double budget_steps
 
 }  // namespace
 
-std::vector<size_t> kept_trials(const BatchStudy& batch) {
+std::vector<size_t> counted_trials(const BatchStudy& batch) {
   std::vector<size_t> kept;
   for (size_t i = 0; i < batch.trials.size(); ++i)
     if (counts(batch.trials[i])) kept.push_back(i);
@@ -78,9 +78,9 @@ std::optional<int64_t> steps_of_trial(const Trial& trial, const GoalSpec& goal) 
   return std::nullopt;
 }
 
-std::vector<double> steps_of_kept_trials(const BatchStudy& batch, const GoalSpec& goal) {
+std::vector<double> steps_of_counted_trials(const BatchStudy& batch, const GoalSpec& goal) {
   std::vector<double> values;
-  for (const size_t index : kept_trials(batch)) {
+  for (const size_t index : counted_trials(batch)) {
     const std::optional<int64_t> steps = steps_of_trial(batch.trials[index], goal);
     values.push_back(steps ? static_cast<double>(*steps) : std::numeric_limits<double>::infinity());
   }
@@ -96,7 +96,7 @@ size_t index_of_minimum(double unit, size_t num_trials, double share) {
 
 StepsToResult steps_to_result(const BatchStudy& batch, const GoalSpec& goal) {
   StepsToResult result = {.batch_size = batch.batch_size};
-  const std::vector<size_t> kept = kept_trials(batch);
+  const std::vector<size_t> kept = counted_trials(batch);
   const Stopped was_stopped(batch);
   result.num_kept = static_cast<int64_t>(kept.size());
   // Points drawn after the last trial that counts do not belong to the search.
@@ -204,13 +204,13 @@ std::vector<Metric> measured_metrics(const StudyData& study) {
   return metrics;
 }
 
-bool may_answer(const StudyData& study, const GoalSpec& goal) {
+bool can_answer(const StudyData& study, const GoalSpec& goal) {
   const std::vector<Metric> measured = measured_metrics(study);
   return measured.empty() || std::find(measured.begin(), measured.end(), goal.metric) != measured.end();
 }
 
 void check_is_measured(const StudyData& study, const GoalSpec& goal) {
-  if (may_answer(study, goal)) return;
+  if (can_answer(study, goal)) return;
   std::vector<std::string> names;
   for (const Metric metric : measured_metrics(study)) names.emplace_back(name_of(metric));
   fail(ErrorCode::kBadInput, "goal ", goal.text(), ": this study does not measure ", name_of(goal.metric),

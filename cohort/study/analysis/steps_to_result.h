@@ -11,13 +11,13 @@
 namespace cohort::study {
 
 /// The trials that count: the first num_trials by id that are complete or censored. Indices into `trials`.
-std::vector<size_t> kept_trials(const BatchStudy& batch);
+std::vector<size_t> counted_trials(const BatchStudy& batch);
 
 /// The first evaluated step of one trial that is strictly better than the goal.
 std::optional<int64_t> steps_of_trial(const Trial& trial, const GoalSpec& goal);
 
 /// The sorted steps of all kept trials; infinite for those that did not reach the goal, or were stopped before.
-std::vector<double> steps_of_kept_trials(const BatchStudy& batch, const GoalSpec& goal);
+std::vector<double> steps_of_counted_trials(const BatchStudy& batch, const GoalSpec& goal);
 
 /// The law of the minimum of m = `share` x `num_trials` draws with replacement from `num_trials` sorted values, by inversion: the index of
 /// the minimum that belongs to `unit` in [0, 1). Its P(index >= r) is (1 - r / num_trials)^m.
@@ -71,7 +71,7 @@ void check_kept(const Trial& trial, Metric metric);
 std::vector<Metric> measured_metrics(const StudyData& study);
 
 /// Whether the study can answer the goal at all; also where nothing was measured yet.
-bool may_answer(const StudyData& study, const GoalSpec& goal);
+bool can_answer(const StudyData& study, const GoalSpec& goal);
 
 /// Error(kBadInput) "this study does not measure val_error; measured: val_loss" where it can not.
 void check_is_measured(const StudyData& study, const GoalSpec& goal);

@@ -63,7 +63,7 @@ TEST_CASE("steps to result: which trials count") {
   batch.trials[1].status = TrialStatus::kInfeasible;
   batch.trials.push_back(simple(7, 10));
   batch.trials.back().status = TrialStatus::kInfeasible;  // Drawn after the last that counts.
-  CHECK(kept_trials(batch) == std::vector<size_t>{0, 2, 3});
+  CHECK(counted_trials(batch) == std::vector<size_t>{0, 2, 3});
   StepsToResult result = steps_to_result(batch, kGoal);
   CHECK(result.steps == 400);
   CHECK(result.trial_id == 2);
@@ -136,7 +136,7 @@ TEST_CASE("steps to result: the interval is infinite where its end is a trial th
   result = steps_to_result(batch, kGoal);
   CHECK(result.num_reached == 3);
   CHECK(*result.high == kInfinity);
-  const std::vector<double> values = steps_of_kept_trials(batch, kGoal);
+  const std::vector<double> values = steps_of_counted_trials(batch, kGoal);
   CHECK(values.size() == 20);
   CHECK(values[2] == 420);
   CHECK(values[3] == kInfinity);
@@ -213,7 +213,7 @@ TEST_CASE("censoring: the same minimum and the same trial as the full curves, fo
     const double strictest = 0.05 + 0.2 * unit_interval(random_bits(seed, 7));
     BatchStudy censored = {.batch_size = 1, .num_trials = 12, .train_steps = step_of(kBudget)}, full = censored;
     double best_so_far = kInfinity;
-    for (int64_t id = 0; static_cast<int64_t>(kept_trials(censored).size()) < 12; ++id) {
+    for (int64_t id = 0; static_cast<int64_t>(counted_trials(censored).size()) < 12; ++id) {
       const Course course = random_course(seed, id, kBudget);
       const Trial stopped = run(course, id, best_so_far, margin, strictest);
       censored.trials.push_back(stopped);
@@ -266,8 +266,8 @@ TEST_CASE("measured metrics: a value at any evaluation of any trial is enough") 
 TEST_CASE("measured metrics: a goal on another metric is refused by name, also by the analysis") {
   const StudyData study = loss_study();
   const GoalSpec other{kValError, 0.1};
-  CHECK(may_answer(study, {kTestLoss, 0.1}));
-  CHECK_FALSE(may_answer(study, other));
+  CHECK(can_answer(study, {kTestLoss, 0.1}));
+  CHECK_FALSE(can_answer(study, other));
   const char* sentence = "goal val_error<0.1: this study does not measure val_error; measured: val_loss, test_loss";
   CHECK_THROWS_WITH_AS(check_is_measured(study, other), sentence, Error);
   CHECK_THROWS_WITH_AS(analyse(study, other, {.num_resamples = 1}), sentence, Error);
@@ -276,7 +276,7 @@ TEST_CASE("measured metrics: a goal on another metric is refused by name, also b
 TEST_CASE("measured metrics: a study that has measured nothing yet is not refused") {
   StudyData study = loss_study();
   for (BatchStudy& batch : study.batches) batch.trials.clear();
-  CHECK(may_answer(study, {kValError, 0.1}));
+  CHECK(can_answer(study, {kValError, 0.1}));
   CHECK_NOTHROW(check_is_measured(study, {kValError, 0.1}));
 }
 

@@ -29,36 +29,36 @@ constexpr double kWallShare = 0.8;    // Share of diverged neighbours that makes
 constexpr double kSignificance = 0.05;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-bool is_range(const Metaparameter& parameter) {
-  return parameter.type != Metaparameter::Type::kDiscrete && parameter.minimum < parameter.maximum;
+bool is_range(const Hyperparameter& parameter) {
+  return parameter.type != Hyperparameter::Type::kDiscrete && parameter.minimum < parameter.maximum;
 }
 
-double end_of(const Metaparameter& parameter, bool at_maximum) {
+double end_of(const Hyperparameter& parameter, bool at_maximum) {
   if (is_range(parameter)) return at_maximum ? parameter.maximum : parameter.minimum;
   const auto [least, most] = std::minmax_element(parameter.values.begin(), parameter.values.end());
   return at_maximum ? *most : *least;
 }
 
 /// Distance of a value from one end, in units of the search; of a list, the share of its values that lie nearer to the end.
-double distance(const Metaparameter& parameter, bool at_maximum, double value) {
+double distance(const Hyperparameter& parameter, bool at_maximum, double value) {
   if (!is_range(parameter)) {
     const auto num_nearer = std::count_if(parameter.values.begin(), parameter.values.end(),
                                           [&](double other) { return at_maximum ? other > value : other < value; });
     return static_cast<double>(num_nearer) / static_cast<double>(parameter.values.size());
   }
-  if (parameter.type == Metaparameter::Type::kInteger && value == end_of(parameter, at_maximum))
+  if (parameter.type == Hyperparameter::Type::kInteger && value == end_of(parameter, at_maximum))
     return 0;  // The unit of an integer is the middle of its cell.
   const double unit = unit_of(parameter, value);
-  const bool end_is_one = at_maximum != (parameter.scale == Metaparameter::Scale::kReverseLog);
+  const bool end_is_one = at_maximum != (parameter.scale == Hyperparameter::Scale::kReverseLog);
   return end_is_one ? 1 - unit : unit;
 }
 
-bool is_near(const Metaparameter& parameter, bool at_maximum, double value) {
+bool is_near(const Hyperparameter& parameter, bool at_maximum, double value) {
   const double far = distance(parameter, at_maximum, value);
   return is_range(parameter) ? far < kNearBound : far == 0;
 }
 
-/// Metaparameters whose valid range ends at 1, exclusive here and inclusive below.
+/// Hyperparameters whose valid range ends at 1, exclusive here and inclusive below.
 bool stays_below_one(const std::string& name) {
   static const std::set<std::string> names = {"momentum", "beta1", "beta2", "label_smoothing", "average_decay"};
   return names.contains(name);
@@ -74,7 +74,7 @@ bool is_whole(const std::string& name) { return name == "decay_steps" || name ==
 class Merits {
  public:
   Merits(const BatchStudy& batch, const GoalSpec& goal, bool is_reached) : batch_(batch) {
-    for (const size_t index : kept_trials(batch)) {
+    for (const size_t index : counted_trials(batch)) {
       const Trial& trial = batch.trials[index];
       kept_.push_back({&trial, is_reached ? steps_of(trial, goal) : nearest_of(trial, goal.metric)});
       least_ = std::min(least_, kept_.back().merit);
@@ -89,7 +89,7 @@ class Merits {
   }
 
   /// Whether all trials that are as good as the best lie near the end.
-  bool best_are_near(const Metaparameter& parameter, bool at_maximum) const {
+  bool best_are_near(const Hyperparameter& parameter, bool at_maximum) const {
     return std::all_of(kept_.begin(), kept_.end(), [&](const Kept& kept) {
       const std::optional<double> value = find_parameter(kept.trial->parameters, parameter.name);
       return kept.merit > least_ || (value && is_near(parameter, at_maximum, *value));
@@ -97,7 +97,7 @@ class Merits {
   }
 
   /// One-sided p of the trend that trials far from the end are worse.
-  double chance_of_trend(const Metaparameter& parameter, bool at_maximum) const {
+  double chance_of_trend(const Hyperparameter& parameter, bool at_maximum) const {
     std::vector<double> distances, merits;
     for (const auto& [trial, merit] : kept_) {
       const std::optional<double> value = find_parameter(trial->parameters, parameter.name);
@@ -110,7 +110,7 @@ class Merits {
 
   /// Whether all trials that count lie in the quarter at the end, those elsewhere diverged, and chance is unlikely. High learning rates are
   /// known to diverge, so that their lower end needs no test.
-  bool are_crowded(const Metaparameter& parameter, bool at_maximum) const {
+  bool are_crowded(const Hyperparameter& parameter, bool at_maximum) const {
     int64_t num_inside = 0, num_elsewhere = 0;
     for (const Trial& trial : batch_.trials) {
       const std::optional<double> value = find_parameter(trial.parameters, parameter.name);
@@ -150,7 +150,7 @@ class Merits {
   double least_ = kInfinity;
 };
 
-void count_neighbours(BoundHit& hit, const BatchStudy& batch, const Metaparameter& parameter) {
+void count_neighbours(BoundHit& hit, const BatchStudy& batch, const Hyperparameter& parameter) {
   const double of_best = distance(parameter, hit.at_maximum, hit.best_value);
   for (const Trial& trial : batch.trials) {
     const std::optional<double> value = find_parameter(trial.parameters, parameter.name);
@@ -164,7 +164,7 @@ void count_neighbours(BoundHit& hit, const BatchStudy& batch, const Metaparamete
 }
 
 /// Why this end is examined; none where it is not.
-std::optional<BoundReason> reason_of(const Merits& merits, const Metaparameter& parameter, bool at_maximum, const StepsToResult& steps) {
+std::optional<BoundReason> reason_of(const Merits& merits, const Hyperparameter& parameter, bool at_maximum, const StepsToResult& steps) {
   const bool is_lowest_rate = parameter.name == "learning_rate" && !at_maximum;
   if (steps.num_kept == 0 && steps.num_infeasible > 0) return is_lowest_rate ? std::optional(BoundReason::kDiverged) : std::nullopt;
   if (!steps.steps && merits.are_crowded(parameter, at_maximum)) return BoundReason::kFeasible;
@@ -177,7 +177,7 @@ std::optional<BoundReason> reason_of(const Merits& merits, const Metaparameter& 
 }
 
 /// The end of a list of numbers moved outwards by `num_steps` times the mean distance of its values.
-double moved(const Metaparameter& parameter, bool at_maximum, double num_steps) {
+double moved(const Hyperparameter& parameter, bool at_maximum, double num_steps) {
   std::vector<double> values = parameter.values;
   std::sort(values.begin(), values.end());
   const double end = at_maximum ? values.back() : values.front(), direction = at_maximum ? num_steps : -num_steps;
@@ -227,15 +227,15 @@ std::string short_number(double value) {
   return text;
 }
 
-bool is_number_list(const Metaparameter& parameter) {
-  if (parameter.type != Metaparameter::Type::kDiscrete) return false;
+bool is_number_list(const Hyperparameter& parameter) {
+  if (parameter.type != Hyperparameter::Type::kDiscrete) return false;
   const std::set<double> distinct(parameter.values.begin(), parameter.values.end());
   double index = 0;
   const bool are_indices = std::all_of(parameter.values.begin(), parameter.values.end(), [&](double value) { return value == index++; });
   return distinct.size() >= 3 && !are_indices;
 }
 
-std::vector<double> values_beyond(const Metaparameter& parameter, bool at_maximum) {
+std::vector<double> values_beyond(const Hyperparameter& parameter, bool at_maximum) {
   constexpr int kNumValues = 2;
   std::vector<double> values;
   double last = end_of(parameter, at_maximum);
@@ -253,8 +253,8 @@ std::vector<double> values_beyond(const Metaparameter& parameter, bool at_maximu
   return values;
 }
 
-std::optional<double> widened_end(const Metaparameter& parameter, bool at_maximum) {
-  using Scale = Metaparameter::Scale;
+std::optional<double> widened_end(const Hyperparameter& parameter, bool at_maximum) {
+  using Scale = Hyperparameter::Scale;
   const double minimum = parameter.minimum, maximum = parameter.maximum;
   double end = 0;
   switch (parameter.scale) {
@@ -272,7 +272,7 @@ std::optional<double> widened_end(const Metaparameter& parameter, bool at_maximu
   if (minimum >= 0) end = std::max(end, parameter.scale == Scale::kLinear ? minimum / 2 : 0.0);
   if (stays_below_one(parameter.name) && end >= 1) end = (1 + maximum) / 2;
   if (stays_at_most_one(parameter.name)) end = std::min(end, 1.0);
-  if (parameter.type == Metaparameter::Type::kInteger) {
+  if (parameter.type == Hyperparameter::Type::kInteger) {
     end = at_maximum ? std::ceil(end) : std::floor(end);
     if (parameter.scale == Scale::kLog) end = std::max(end, 1.0);
   }
@@ -284,11 +284,11 @@ std::vector<BoundHit> bounds_touched(const BatchStudy& batch, const GoalSpec& go
   std::vector<BoundHit> hits;
   const Merits merits(batch, goal, steps.steps.has_value());
   // Lists count as searched too, also those without ends.
-  const auto num_searched = std::count_if(batch.space.begin(), batch.space.end(), [](const Metaparameter& parameter) {
+  const auto num_searched = std::count_if(batch.space.begin(), batch.space.end(), [](const Hyperparameter& parameter) {
     return is_range(parameter) || parameter.values.size() > 1;
   });
   for (size_t i = 0; i < batch.space.size(); ++i) {
-    const Metaparameter& parameter = batch.space[i];
+    const Hyperparameter& parameter = batch.space[i];
     if (!is_range(parameter) && !is_number_list(parameter)) continue;
     for (const bool at_maximum : {false, true}) {
       const std::optional<BoundReason> reason = reason_of(merits, parameter, at_maximum, steps);
@@ -322,7 +322,7 @@ SearchSpace widened_space(const BatchStudy& batch, const GoalSpec& goal, const S
   bool is_wider = false;
   for (const BoundHit& hit : bounds_touched(batch, goal, steps)) {
     if (hit.is_wall) continue;
-    Metaparameter& parameter = space[hit.index];
+    Hyperparameter& parameter = space[hit.index];
     is_wider = true;
     if (hit.beyond.empty()) {
       (hit.at_maximum ? parameter.maximum : parameter.minimum) = hit.widened;
@@ -343,7 +343,7 @@ std::string widened_search_text(const StudyData& study, const GoalSpec& goal, co
     if (space.empty()) continue;
     text += concat("[batch.", batch.batch_size, ".search]\n");
     for (size_t j = 0; j < space.size(); ++j) {
-      const Metaparameter &now = space[j], &before = batch.space[j];
+      const Hyperparameter &now = space[j], &before = batch.space[j];
       if (now.minimum == before.minimum && now.maximum == before.maximum && now.values == before.values) continue;
       text += concat(now.name, " = ", to_toml(now), "\n");
     }

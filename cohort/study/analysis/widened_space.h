@@ -9,11 +9,11 @@
 
 #include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/spec/data.h"
-#include "cohort/study/spec/metaparameter.h"
+#include "cohort/study/spec/hyperparameter.h"
 
 namespace cohort::study {
 
-/// Why an end of a metaparameter is reported.
+/// Why an end of a hyperparameter is reported.
 enum class BoundReason {
   kBest,      ///< The trial with the fewest steps lies there.
   kNearest,   ///< No trial reached the goal, and the nearest one lies there.
@@ -21,7 +21,7 @@ enum class BoundReason {
   kDiverged,  ///< All trials diverged; only for the lower end of the learning rate.
 };
 
-/// Good trials of a batch size lie at one end of a metaparameter: within 5 % (in units of the search), or at the first or last of a list
+/// Good trials of a batch size lie at one end of a hyperparameter: within 5 % (in units of the search), or at the first or last of a list
 /// of numbers.
 struct BoundHit {
   size_t index = 0;         ///< Index into the space.
@@ -36,8 +36,8 @@ struct BoundHit {
   int64_t num_infeasible = 0;  ///< Diverged ones among the neighbours.
   bool is_wall = false;        ///< The maximum learning rate, where nearly all neighbours diverged: not to be widened.
   double chance_of_trend = 1;  ///< One-sided p that results get worse with the distance from that end by chance.
-  bool is_only_one = false;    ///< No other metaparameter is searched.
-  /// Evidence of an optimum beyond the end, rather than of a metaparameter without effect.
+  bool is_only_one = false;    ///< No other hyperparameter is searched.
+  /// Evidence of an optimum beyond the end, rather than of a hyperparameter without effect.
   bool is_evidence() const;
 };
 
@@ -45,13 +45,13 @@ struct BoundHit {
 std::vector<BoundHit> bounds_touched(const BatchStudy& batch, const GoalSpec& goal, const StepsToResult& steps);
 
 /// A list of at least three numbers, which has two ends. Texts of an archive are stored as 0, 1, 2, ... and have no order.
-bool is_number_list(const Metaparameter& parameter);
+bool is_number_list(const Hyperparameter& parameter);
 /// Two more values at one end of such a list, as far apart as its values are on average (in x, or in its logarithm where they span a
 /// decade, or in log(1 - x) towards 1); fewer where the valid range ends.
-std::vector<double> values_beyond(const Metaparameter& parameter, bool at_maximum);
+std::vector<double> values_beyond(const Hyperparameter& parameter, bool at_maximum);
 
 /// The end moved by one decade (log of x or of 1 - x) or half the width (linear); none where the valid range ends there.
-std::optional<double> widened_end(const Metaparameter& parameter, bool at_maximum);
+std::optional<double> widened_end(const Hyperparameter& parameter, bool at_maximum);
 
 /// Four significant digits, whole numbers in full.
 std::string short_number(double value);

@@ -28,7 +28,7 @@ const Flag* find(const std::vector<Flag>& flags, const std::string& rule) {
 BatchStudy listed(const std::vector<double>& values, const std::function<std::optional<double>(double)>& steps_of) {
   const auto num = static_cast<int64_t>(5 * values.size());
   BatchStudy batch = make_batch(64, num, 4000, [&](int64_t, double, int64_t id) { return steps_of(values[id / 5]); });
-  batch.space = {{.name = "learning_rate", .type = Metaparameter::Type::kDiscrete, .values = values}};
+  batch.space = {{.name = "learning_rate", .type = Hyperparameter::Type::kDiscrete, .values = values}};
   for (Trial& trial : batch.trials) trial.parameters["learning_rate"] = values[trial.id / 5];
   return batch;
 }
@@ -121,7 +121,7 @@ TEST_CASE("bounds: where no trial reached the goal, the good ones at a bound") {
   CHECK(offered().empty());
   CHECK(find(checked(unreached(20, [](double unit) { return unit < 0.2 || (unit > 0.4 && unit < 0.5) ? 0.5 : -1; })), "bound") == nullptr);
 
-  // Of a metaparameter that means nothing one trial in its quarter is chance; the learning rate's lower end is not.
+  // Of a hyperparameter that means nothing one trial in its quarter is chance; the learning rate's lower end is not.
   BatchStudy batch = unreached(20, [](double unit) { return unit < 0.05 ? 0.5 : -1; });
   batch.space.push_back({.name = "momentum", .minimum = 0.1, .maximum = 0.8});
   for (Trial& trial : batch.trials) trial.parameters["momentum"] = 0.1 + 0.7 * ((static_cast<double>(7 * trial.id % 20) + 3) / 23);
@@ -142,7 +142,7 @@ TEST_CASE("bounds: a bound near 1 has the digits that tell it from 1") {
   CHECK(value_text(1e-4) == "0.0001");
   CHECK(value_text(12345) == "12345");
   BatchStudy batch = make_batch(64, 40, 4000, [](int64_t, double unit, int64_t) { return std::optional(500 * std::exp(2 * unit)); });
-  batch.space = {{.name = "momentum", .scale = Metaparameter::Scale::kReverseLog, .minimum = 0.9, .maximum = 0.9999}};
+  batch.space = {{.name = "momentum", .scale = Hyperparameter::Scale::kReverseLog, .minimum = 0.9, .maximum = 0.9999}};
   for (Trial& trial : batch.trials) trial.parameters = {{"momentum", value_at(batch.space[0], (trial.id + 0.5) / 40)}};
   StudyData study;
   study.batches = {batch};
@@ -155,7 +155,7 @@ TEST_CASE("bounds: a bound near 1 has the digits that tell it from 1") {
 TEST_CASE("values beyond a list go on as its values do, and only where there is room") {
   using Values = std::vector<double>;
   const auto list = [](const std::string& name, const Values& values) {
-    return Metaparameter{.name = name, .type = Metaparameter::Type::kDiscrete, .values = values};
+    return Hyperparameter{.name = name, .type = Hyperparameter::Type::kDiscrete, .values = values};
   };
   CHECK(values_beyond(list("learning_rate", {0.1, 0.001, 0.01}), true) == Values{1, 10});
   CHECK(values_beyond(list("learning_rate", {0.1, 0.001, 0.01}), false) == Values{1e-4, 1e-5});
@@ -172,12 +172,12 @@ TEST_CASE("values beyond a list go on as its values do, and only where there is 
 }
 
 TEST_CASE("bounds move by a decade or half a width, and only where there is room") {
-  using Scale = Metaparameter::Scale;
-  using Type = Metaparameter::Type;
-  const Metaparameter rate = {.name = "learning_rate", .scale = Scale::kLog, .minimum = 1e-4, .maximum = 10};
+  using Scale = Hyperparameter::Scale;
+  using Type = Hyperparameter::Type;
+  const Hyperparameter rate = {.name = "learning_rate", .scale = Scale::kLog, .minimum = 1e-4, .maximum = 10};
   CHECK(*widened_end(rate, true) == doctest::Approx(100));
   CHECK(*widened_end(rate, false) == doctest::Approx(1e-5));
-  const Metaparameter momentum = {.name = "momentum", .scale = Scale::kReverseLog, .minimum = 0.9, .maximum = 0.9999};
+  const Hyperparameter momentum = {.name = "momentum", .scale = Scale::kReverseLog, .minimum = 0.9, .maximum = 0.9999};
   CHECK(*widened_end(momentum, true) == doctest::Approx(0.99999));
   CHECK(*widened_end(momentum, false) == doctest::Approx(0));
   CHECK_FALSE(widened_end({.name = "momentum", .scale = Scale::kReverseLog, .minimum = 0, .maximum = 0.9}, false).has_value());
@@ -186,7 +186,7 @@ TEST_CASE("bounds move by a decade or half a width, and only where there is room
   CHECK_FALSE(widened_end({.name = "end_factor", .scale = Scale::kLog, .minimum = 1e-4, .maximum = 1}, true).has_value());
   CHECK(*widened_end({.name = "end_factor", .scale = Scale::kLog, .minimum = 1e-4, .maximum = 0.1}, true) == doctest::Approx(1));
   CHECK_FALSE(widened_end({.name = "decay_fraction", .minimum = 0.5, .maximum = 1}, true).has_value());
-  const Metaparameter decay = {.name = "decay_steps", .type = Type::kInteger, .minimum = 300, .maximum = 601};
+  const Hyperparameter decay = {.name = "decay_steps", .type = Type::kInteger, .minimum = 300, .maximum = 601};
   CHECK(*widened_end(decay, true) == 752);
   CHECK(*widened_end(decay, false) == 150);
   CHECK_FALSE(widened_end({.name = "n", .type = Type::kInteger, .scale = Scale::kLog, .minimum = 1, .maximum = 64}, false).has_value());

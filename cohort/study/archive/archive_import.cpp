@@ -281,7 +281,7 @@ std::vector<StudyData> import_for_goals(const std::vector<ArchivedWorkload>& wor
   for (size_t i = 0; i < workloads.size(); ++i) {
     studies.push_back(import_workload(workloads[i], keeps[names[i]]));
     const StudyData& study = studies.back();
-    if (study.goals.empty() || !may_answer(study, study.goals.front())) chosen.insert(names[i]);
+    if (study.goals.empty() || !can_answer(study, study.goals.front())) chosen.insert(names[i]);
   }
   for (size_t i = 0; i < workloads.size() && !may_choose; ++i)
     if (chosen.contains(names[i])) studies[i] = import_workload(workloads[i], keep_for_goals(families[names[i]], goals, true));

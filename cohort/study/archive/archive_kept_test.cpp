@@ -182,8 +182,8 @@ TEST_CASE("kept measurements: an archive is read so, lines in any order, and err
   const StudyData all = import_archive(root).at(0), kept = import_archive(root, keep).at(0);
   size_t num_all = 0, num_kept = 0;
   for (size_t b = 0; b < all.batches.size(); ++b) {
-    const std::vector<size_t> counted = kept_trials(all.batches[b]);
-    CHECK(kept_trials(kept.batches[b]) == counted);
+    const std::vector<size_t> counted = counted_trials(all.batches[b]);
+    CHECK(counted_trials(kept.batches[b]) == counted);
     for (size_t i = 0; i < all.batches[b].trials.size(); ++i) {
       const Trial &whole = all.batches[b].trials[i], &less = kept.batches[b].trials[i];
       const bool is_asked = std::find(counted.begin(), counted.end(), i) != counted.end() || whole.status == TrialStatus::kInfeasible;

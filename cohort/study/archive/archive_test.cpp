@@ -30,7 +30,7 @@ void put(const std::string& path, const std::string& content) {
   write_all(file.get(), content.data(), content.size(), path);
 }
 
-void check_same(const Metaparameter& a, const Metaparameter& b) {
+void check_same(const Hyperparameter& a, const Hyperparameter& b) {
   CHECK(a.name == b.name);
   CHECK(a.type == b.type);
   CHECK(a.scale == b.scale);
@@ -80,8 +80,8 @@ void check_same(const StudyData& a, const StudyData& b) {
 
 /// Every status, type and scale; numbers of random bits; some metrics measured here and there, some never.
 StudyData any_study() {
-  using Type = Metaparameter::Type;
-  using Scale = Metaparameter::Scale;
+  using Type = Hyperparameter::Type;
+  using Scale = Hyperparameter::Scale;
   std::mt19937_64 random(5);
   const auto any_number = [&] {
     const double value = std::bit_cast<double>(random());
@@ -232,11 +232,11 @@ TEST_CASE("archive: one that others wrote is read") {
   REQUIRE(batch.space.size() == 7);
   CHECK(batch.space[0].name == "end_factor");
   CHECK(batch.space[1].values == std::vector<double>{0, 0.01, 0.1});
-  CHECK(batch.space[2].scale == Metaparameter::Scale::kLog);
+  CHECK(batch.space[2].scale == Hyperparameter::Scale::kLog);
   CHECK(batch.space[3].name == "decay_steps");
-  CHECK(batch.space[3].type == Metaparameter::Type::kInteger);
-  CHECK(batch.space[3].scale == Metaparameter::Scale::kLinear);
-  CHECK(batch.space[4].scale == Metaparameter::Scale::kReverseLog);
+  CHECK(batch.space[3].type == Hyperparameter::Type::kInteger);
+  CHECK(batch.space[3].scale == Hyperparameter::Scale::kLinear);
+  CHECK(batch.space[4].scale == Hyperparameter::Scale::kReverseLog);
   CHECK(batch.space[5].values == std::vector<double>{0, 1});
   CHECK(batch.space[6].values == std::vector<double>{64, 128});
   REQUIRE(batch.trials.size() == 3);
@@ -274,7 +274,7 @@ TEST_CASE("archive: what other writers of JSON and CSV make of nothing and of in
   std::string unfinished = trial_json(2, "INCOMPLETE");
   put(batch + "/2/metadata.json", unfinished.replace(unfinished.find("600000"), 6, "null"));
   const BatchStudy read = import_batch(batch).batches.at(0);
-  CHECK(read.space.at(3).scale == Metaparameter::Scale::kLinear);
+  CHECK(read.space.at(3).scale == Hyperparameter::Scale::kLinear);
   std::vector<double> losses;
   for (const Measurement& measurement : read.trials.at(0).measurements) losses.push_back(measurement.values[kValLoss]);
   REQUIRE(losses.size() == 7);

@@ -424,7 +424,7 @@ class QuadraticRunner : public TrialRunner {
 
   bool has_schedule() const {
     for (const BatchSpec& batch : spec_.batches)
-      for (const Metaparameter& one : batch.space)
+      for (const Hyperparameter& one : batch.space)
         if (one.name == "decay_steps" || one.name == "decay_fraction" || one.name == "warmup_steps") return true;
     return false;
   }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/study/spec/metaparameter.h"
+#include "cohort/study/spec/hyperparameter.h"
 
 namespace cohort::study {
 

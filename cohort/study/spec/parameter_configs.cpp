@@ -15,8 +15,8 @@
 namespace cohort::study {
 namespace {
 
-using Type = Metaparameter::Type;
-using Scale = Metaparameter::Scale;
+using Type = Hyperparameter::Type;
+using Scale = Hyperparameter::Scale;
 constexpr size_t kMaxChoices = 100'000;
 constexpr double kExactIntegers = 9007199254740992.0;  // 2^53: beyond it doubles do not represent every whole number.
 
@@ -50,7 +50,7 @@ std::optional<double> choice_number(const Json& json) {
   return std::nullopt;
 }
 
-void read_choices(const Json& json, const std::string& where, bool is_categorical, Metaparameter& parameter,
+void read_choices(const Json& json, const std::string& where, bool is_categorical, Hyperparameter& parameter,
                   std::vector<std::string>& categories) {
   const auto points = json.find("feasible_points");
   if (points == json.end() || !points->is_array() || points->empty())
@@ -69,9 +69,9 @@ void read_choices(const Json& json, const std::string& where, bool is_categorica
   }
 }
 
-Metaparameter read_config(const std::string& name, const Json& json, const std::string& where, std::vector<std::string>& categories) {
+Hyperparameter read_config(const std::string& name, const Json& json, const std::string& where, std::vector<std::string>& categories) {
   const JsonFields fields(json, where);
-  Metaparameter parameter;
+  Hyperparameter parameter;
   parameter.name = our_parameter(name);
   const std::string type = enum_text(json, where, "type");
   if (type == "DISCRETE" || type == "CATEGORICAL") {
@@ -97,7 +97,7 @@ Metaparameter read_config(const std::string& name, const Json& json, const std::
 
 Json to_json(const SearchSpace& space) {
   Json json = Json::object();
-  for (const Metaparameter& parameter : space) {
+  for (const Hyperparameter& parameter : space) {
     const bool is_integer = parameter.type == Type::kInteger;
     Json config;
     if (parameter.type == Type::kDiscrete) {
@@ -127,7 +127,7 @@ ParameterConfigs parse_parameter_configs(const Json& json, const std::string& wh
 Json to_json(const Parameters& parameters, const SearchSpace& space) {
   Json json = Json::object();
   for (const auto& [name, value] : parameters) {
-    const auto found = std::find_if(space.begin(), space.end(), [&](const Metaparameter& parameter) { return parameter.name == name; });
+    const auto found = std::find_if(space.begin(), space.end(), [&](const Hyperparameter& parameter) { return parameter.name == name; });
     json[archive_parameter(name)] = number_json(value, found != space.end() && found->type == Type::kInteger);
   }
   return json;

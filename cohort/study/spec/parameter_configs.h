@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
-#include "cohort/study/spec/metaparameter.h"
+#include "cohort/study/spec/hyperparameter.h"
 
 namespace cohort::study {
 
@@ -28,7 +28,7 @@ Parameters parse_parameters(const Json& json, const ParameterConfigs& configs, c
 
 // Names of the published archive that differ from ours.
 
-/// Metaparameters: learning_rate_decay_steps is our decay_steps, end_learning_rate_factor our end_factor; other names are the same.
+/// Hyperparameters: learning_rate_decay_steps is our decay_steps, end_learning_rate_factor our end_factor; other names are the same.
 std::string archive_parameter(const std::string& ours);
 std::string our_parameter(const std::string& theirs);
 

@@ -1,5 +1,5 @@
-// The metaparameters of trials and their ranges, the checks that every spec has to pass, the points of trials, and the fingerprint by which
-// two runs are recognised as the same study.
+// The hyperparameters of trials and their ranges, the checks that every spec has to pass, the points of trials, and the fingerprint by
+// which two runs are recognised as the same study.
 #include "cohort/study/spec/spec.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/study/spec/metaparameter.h"
+#include "cohort/study/spec/hyperparameter.h"
 
 namespace cohort::study {
 namespace {
@@ -30,7 +30,7 @@ struct ParameterRule {
   int dimension;                  // Dimension of the Halton sequence.
 };
 // Each name has a fixed dimension, whatever else is searched, so that a trial has the same units at every batch size even where one batch
-// size fixes or adds a metaparameter. Names that share a dimension exclude each other. The most important names have the smallest primes.
+// size fixes or adds a hyperparameter. Names that share a dimension exclude each other. The most important names have the smallest primes.
 constexpr ParameterRule kRules[] = {
     {"learning_rate", false, 0, kInfinity, false, false, "", 0},
     {"momentum", false, 0, 1, true, false, "momentum nesterov", 1},
@@ -50,7 +50,7 @@ constexpr int kNumDimensions = 10;
 const ParameterRule& rule_of(const std::string& name) {
   for (const ParameterRule& rule : kRules)
     if (name == rule.name) return rule;
-  fail(ErrorCode::kBadInput, "unknown metaparameter ", quote_text(name), did_you_mean(name, trial_parameters()),
+  fail(ErrorCode::kBadInput, "unknown hyperparameter ", quote_text(name), did_you_mean(name, trial_parameters()),
        "; known: ", join(trial_parameters(), " "));
 }
 
@@ -58,9 +58,9 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-void check_values(const Metaparameter& parameter, const ParameterRule& rule) {
+void check_values(const Hyperparameter& parameter, const ParameterRule& rule) {
   std::vector<double> values = parameter.values;
-  if (parameter.type != Metaparameter::Type::kDiscrete) values = {parameter.minimum, parameter.maximum};
+  if (parameter.type != Hyperparameter::Type::kDiscrete) values = {parameter.minimum, parameter.maximum};
   for (const double value : values) {
     const bool above = value > rule.minimum || (rule.has_minimum && value == rule.minimum);
     const bool below = value < rule.maximum || (rule.has_maximum && value == rule.maximum);
@@ -71,7 +71,7 @@ void check_values(const Metaparameter& parameter, const ParameterRule& rule) {
     }
     if (rule.is_whole && value != std::round(value)) fail(ErrorCode::kBadInput, rule.name, ": ", value, " is not a whole number");
   }
-  if (rule.is_whole && parameter.type == Metaparameter::Type::kDouble)
+  if (rule.is_whole && parameter.type == Hyperparameter::Type::kDouble)
     fail(ErrorCode::kBadInput, rule.name, " counts steps; its type is integer");
 }
 
@@ -88,7 +88,7 @@ const std::vector<std::string>& trial_parameters() {
 
 bool is_whole_parameter(const std::string& name) { return rule_of(name).is_whole; }
 
-void check_trial_parameter(const StudySpec& spec, const Metaparameter& parameter) {
+void check_trial_parameter(const StudySpec& spec, const Hyperparameter& parameter) {
   const ParameterRule& rule = rule_of(parameter.name);
   const std::vector<std::string> optimizers = split(rule.optimizers, ' ');
   if (!optimizers.empty() && !contains(optimizers, spec.optimizer))
@@ -98,13 +98,13 @@ void check_trial_parameter(const StudySpec& spec, const Metaparameter& parameter
     fail(ErrorCode::kBadInput, rule.name, ": the noisy quadratic model has no classes, so there are no targets to smooth");
   if (spec.is_noisy_quadratic() && parameter.name == "average_decay")
     fail(ErrorCode::kBadInput, rule.name, ": the noisy quadratic model has an expected loss and no weights to average");
-  check_metaparameter(parameter);
+  check_hyperparameter(parameter);
   check_values(parameter, rule);
 }
 
 void check_space(const StudySpec& spec, const SearchSpace& space) {
   std::set<std::string> names;
-  for (const Metaparameter& parameter : space) {
+  for (const Hyperparameter& parameter : space) {
     check_trial_parameter(spec, parameter);
     if (!names.insert(parameter.name).second) fail(ErrorCode::kBadInput, parameter.name, " is given twice");
   }
@@ -176,7 +176,7 @@ uint64_t seed_of_trial(const StudySpec& spec, int64_t id) { return random_bits(s
 Parameters parameters_of_trial(const StudySpec& spec, const BatchSpec& batch, int64_t id) {
   const std::vector<double> point = Halton(kNumDimensions, spec.seed).point(id);
   std::vector<double> units;
-  for (const Metaparameter& parameter : batch.space) units.push_back(point[static_cast<size_t>(rule_of(parameter.name).dimension)]);
+  for (const Hyperparameter& parameter : batch.space) units.push_back(point[static_cast<size_t>(rule_of(parameter.name).dimension)]);
   return point_at(batch.space, units);
 }
 
@@ -185,9 +185,9 @@ namespace {
 
 Json readable(const SearchSpace& space) {
   Json json = Json::object();
-  for (const Metaparameter& parameter : space) {
+  for (const Hyperparameter& parameter : space) {
     std::string text;
-    if (parameter.type == Metaparameter::Type::kDiscrete) {
+    if (parameter.type == Hyperparameter::Type::kDiscrete) {
       std::vector<std::string> values;
       for (const double value : parameter.values) values.push_back(number_text(value));
       text = join(values, " or ");

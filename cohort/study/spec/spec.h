@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cohort/study/spec/data.h"
-#include "cohort/study/spec/metaparameter.h"
+#include "cohort/study/spec/hyperparameter.h"
 
 namespace cohort::study {
 
@@ -52,7 +52,7 @@ struct StudySpec {
   bool is_noisy_quadratic() const { return data == "noisy-quadratic" || data.starts_with("noisy-quadratic:"); }
 };
 
-/// Names of metaparameters: learning_rate (always searched or fixed), momentum, beta1, beta2, epsilon, weight_decay, label_smoothing,
+/// Names of hyperparameters: learning_rate (always searched or fixed), momentum, beta1, beta2, epsilon, weight_decay, label_smoothing,
 /// decay_steps (linear decay to learning_rate x end_factor over that number of steps; absent or 0: constant), decay_fraction (the same as a
 /// part of the budget), end_factor, warmup_steps, average_decay (evaluations are of the weights' exponential moving average; 0: of the
 /// weights).
@@ -62,21 +62,21 @@ bool is_whole_parameter(const std::string& name);  ///< Whether it counts steps.
 
 /// The checks of read_spec(), for specs that are made or changed in code. Error(kBadInput) with the problem.
 void check_spec(const StudySpec& spec);
-/// Parts of check_spec(): one metaparameter (its name, its optimizer, its range), the space of one batch size, a goal (that the study
+/// Parts of check_spec(): one hyperparameter (its name, its optimizer, its range), the space of one batch size, a goal (that the study
 /// measures).
-void check_trial_parameter(const StudySpec& spec, const Metaparameter& parameter);
+void check_trial_parameter(const StudySpec& spec, const Hyperparameter& parameter);
 void check_space(const StudySpec& spec, const SearchSpace& space);
 void check_goal(const StudySpec& spec, const GoalSpec& goal);
 
-/// Metaparameters of a space are in the order of trial_parameters(), whatever the order in the file. Error(kBadInput) with file, line and
-/// problem: unknown keys (with the nearest known), wrong types, missing keys, a metaparameter that the optimizer does not have, batch
+/// Hyperparameters of a space are in the order of trial_parameters(), whatever the order in the file. Error(kBadInput) with file, line and
+/// problem: unknown keys (with the nearest known), wrong types, missing keys, a hyperparameter that the optimizer does not have, batch
 /// sizes that do not increase, invalid goals.
 StudySpec read_spec(const std::string& path);
 StudySpec parse_spec(const std::string& toml, const std::string& name_in_errors);
 /// read_spec() reads the text back to the same value.
 std::string to_toml(const StudySpec& spec);
 /// The value of one key of [search]: a number, or an inline table.
-std::string to_toml(const Metaparameter& parameter);
+std::string to_toml(const Hyperparameter& parameter);
 /// The settings that determine a trial's result, as one line of text. A study can continue with another spec exactly where
 /// explain_difference() returns "": the budget of a batch size may grow (not where decay_fraction is searched, which would change each
 /// trial), goals may be added, batch sizes added or omitted, and the number of trials changed. Names, `unknown`, [machine] and

@@ -214,8 +214,8 @@ constexpr size_t kMaxFileBytes = 1 << 20, kMaxBatchSizes = 100, kMaxNameLength =
 constexpr int64_t kMaxBatchSize = 1'000'000'000, kMaxTrials = 1'000'000, kMaxSteps = 1'000'000'000'000, kMaxSamples = 2'000'000'000;
 constexpr double kLargest = 1e300;
 
-using Type = Metaparameter::Type;
-using Scale = Metaparameter::Scale;
+using Type = Hyperparameter::Type;
+using Scale = Hyperparameter::Scale;
 
 /// Replaces every run of characters that names may not have by one '-'.
 std::string as_name(const std::string& text) {
@@ -287,10 +287,10 @@ void read_workload(const TomlTable& table, const std::string& file, StudySpec& s
   }
 }
 
-Metaparameter read_range(const TomlTable& table, const std::string& name, Type type) {
+Hyperparameter read_range(const TomlTable& table, const std::string& name, Type type) {
   for (const char* key : {"min", "max"}) require(table, key);
   if (!table.has("scale") && type == Type::kDouble) table.fail_at("", "scale is missing: linear, log or reverse-log");
-  Metaparameter parameter{name, type, Scale::kLinear, 0, 0, {}};
+  Hyperparameter parameter{name, type, Scale::kLinear, 0, 0, {}};
   const std::map<std::string, Scale> scales = {{"linear", Scale::kLinear}, {"log", Scale::kLog}, {"reverse-log", Scale::kReverseLog}};
   parameter.scale = choose(table, "scale", scales, Scale::kLinear);
   parameter.minimum = table.number("min", 0, -kLargest, kLargest);
@@ -298,17 +298,17 @@ Metaparameter read_range(const TomlTable& table, const std::string& name, Type t
   return parameter;
 }
 
-Metaparameter read_choice(const TomlTable& table, const std::string& name) {
+Hyperparameter read_choice(const TomlTable& table, const std::string& name) {
   if (table.has("value") == table.has("values")) table.fail_at("", "expected either value or values");
   for (const char* key : {"scale", "min", "max"})
     if (table.has(key)) table.fail_at(key, "does not go with given values");
-  Metaparameter parameter{name, Type::kDiscrete, Scale::kLinear, 0, 0, {}};
+  Hyperparameter parameter{name, Type::kDiscrete, Scale::kLinear, 0, 0, {}};
   if (table.has("value")) parameter.values = {table.number("value", 0, -kLargest, kLargest)};
   else parameter.values = table.numbers("values");
   return parameter;
 }
 
-Metaparameter read_metaparameter(const TomlTable& search, const std::string& name) {
+Hyperparameter read_hyperparameter(const TomlTable& search, const std::string& name) {
   if (search.is_number(name)) return {name, Type::kDiscrete, Scale::kLinear, 0, 0, {search.number(name, 0, -kLargest, kLargest)}};
   const TomlTable table = search.table(name, {"type", "scale", "min", "max", "value", "values"}, "a number");
   const bool given = table.has("value") || table.has("values");
@@ -319,12 +319,12 @@ Metaparameter read_metaparameter(const TomlTable& search, const std::string& nam
   return type == Type::kDiscrete ? read_choice(table, name) : read_range(table, name, type);
 }
 
-/// Metaparameters by name.
-std::map<std::string, Metaparameter> read_search(const TomlTable& table, const StudySpec& spec) {
-  std::map<std::string, Metaparameter> search;
+/// Hyperparameters by name.
+std::map<std::string, Hyperparameter> read_search(const TomlTable& table, const StudySpec& spec) {
+  std::map<std::string, Hyperparameter> search;
   for (const std::string& name : table.keys()) {
     table.at(name, [&] { is_whole_parameter(name); });  // Refuses unknown names.
-    Metaparameter parameter = read_metaparameter(table, name);
+    Hyperparameter parameter = read_hyperparameter(table, name);
     table.at(name, [&] { check_trial_parameter(spec, parameter); });
     search[name] = std::move(parameter);
   }
@@ -379,7 +379,7 @@ void read_study(const TomlTable& table, StudySpec& spec) {
 /// [batch.N]: the settings that differ at batch size N.
 struct Override {
   int64_t num_trials = 0, train_steps = 0;
-  std::map<std::string, Metaparameter> search;
+  std::map<std::string, Hyperparameter> search;
 };
 
 std::map<int64_t, Override> read_overrides(const TomlTable& batches, const StudySpec& spec) {
@@ -401,7 +401,7 @@ std::map<int64_t, Override> read_overrides(const TomlTable& batches, const Study
 
 void fill_batches(const TomlTable& root, StudySpec& spec) {
   const TomlTable search_table = root.table("search", {}), study_table = root.table("study", {});
-  const std::map<std::string, Metaparameter> search = read_search(search_table, spec);
+  const std::map<std::string, Hyperparameter> search = read_search(search_table, spec);
   std::map<int64_t, Override> overrides = read_overrides(root.table("batch", {}), spec);
   for (BatchSpec& batch : spec.batches) {
     Override& own = overrides[batch.batch_size];

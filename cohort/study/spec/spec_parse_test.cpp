@@ -116,9 +116,9 @@ TEST_CASE("spec: every key is read") {
   REQUIRE(first.space.size() == 4);
   CHECK(first.space[0].name == "learning_rate");  // The order of trial_parameters(), not of the file.
   CHECK(first.space[1].name == "momentum");
-  CHECK(first.space[1].scale == Metaparameter::Scale::kReverseLog);
+  CHECK(first.space[1].scale == Hyperparameter::Scale::kReverseLog);
   CHECK(first.space[2].values == std::vector<double>{0, 0.1});
-  CHECK(first.space[3].type == Metaparameter::Type::kInteger);
+  CHECK(first.space[3].type == Hyperparameter::Type::kInteger);
   CHECK(last.space[0].maximum == 32);
   CHECK(last.space[1].values == std::vector<double>{0.9});
   CHECK(last.space[3].maximum == 100);
@@ -205,7 +205,7 @@ TEST_CASE("spec: wrong keys, types and values name file and line") {
 TEST_CASE("spec: wrong spaces name file and line") {
   const std::string rate = "learning_rate = { scale = \"log\", min = 1e-3, max = 3.2 }";
   check_refused(rate, "learning_rates = 1",
-                "my.toml:23: [search] unknown metaparameter \"learning_rates\" (did you mean 'learning_rate'?)");
+                "my.toml:23: [search] unknown hyperparameter \"learning_rates\" (did you mean 'learning_rate'?)");
   check_refused(rate, "learning_rate = { min = 1e-3, max = 3.2 }", "my.toml:23: [search.learning_rate] scale is missing");
   check_refused(rate, "learning_rate = { scale = \"log\", min = 1e-3 }", "[search.learning_rate] max is missing");
   check_refused(rate, "learning_rate = { scale = \"logg\", min = 1e-3, max = 1 }",

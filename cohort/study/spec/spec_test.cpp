@@ -13,11 +13,11 @@ namespace {
 
 using Steps = std::vector<int64_t>;
 
-Metaparameter log_range(const std::string& name, double minimum, double maximum) {
-  return {name, Metaparameter::Type::kDouble, Metaparameter::Scale::kLog, minimum, maximum, {}};
+Hyperparameter log_range(const std::string& name, double minimum, double maximum) {
+  return {name, Hyperparameter::Type::kDouble, Hyperparameter::Scale::kLog, minimum, maximum, {}};
 }
-Metaparameter fixed(const std::string& name, double value) {
-  return {name, Metaparameter::Type::kDiscrete, Metaparameter::Scale::kLinear, 0, 0, {value}};
+Hyperparameter fixed(const std::string& name, double value) {
+  return {name, Hyperparameter::Type::kDiscrete, Hyperparameter::Scale::kLinear, 0, 0, {value}};
 }
 
 StudySpec spec_of(const std::string& optimizer, const SearchSpace& space) {
@@ -55,7 +55,7 @@ TEST_CASE("evaluation steps: geometric, from 0 to the budget, without repeats") 
 
 TEST_CASE("trials: the same units at every batch size, whatever else is searched there") {
   const SearchSpace both = {log_range("learning_rate", 0.1, 10),
-                            {"momentum", Metaparameter::Type::kDouble, Metaparameter::Scale::kLinear, 0, 0.5, {}}};
+                            {"momentum", Hyperparameter::Type::kDouble, Hyperparameter::Scale::kLinear, 0, 0.5, {}}};
   StudySpec spec = spec_of("momentum", both);
   spec.batches[1].space = {log_range("learning_rate", 0.1, 10), fixed("momentum", 0.9), fixed("label_smoothing", 0.1)};
   for (int64_t id = 0; id < 20; ++id) {
@@ -84,7 +84,7 @@ TEST_CASE("spec: spaces that fit the optimizer pass") {
 }
 
 TEST_CASE("spec: what contradicts itself is refused with a sentence") {
-  const Metaparameter rate = log_range("learning_rate", 0.1, 1);
+  const Hyperparameter rate = log_range("learning_rate", 0.1, 1);
   const auto refused = [](const StudySpec& spec, const std::string& text) {
     const std::string error = refusal(spec);
     CHECK_MESSAGE(error.find(text) != std::string::npos, "wanted: ", text, " found: ", error);
@@ -103,7 +103,7 @@ TEST_CASE("spec: what contradicts itself is refused with a sentence") {
   refused(spec_of("sgd", {rate, fixed("decay_steps", 5.5)}), "not a whole number");
   refused(spec_of("sgd", {rate, log_range("decay_steps", 5, 50)}), "its type is integer");
   refused(spec_of("sgd", {rate, fixed("learning_rat", 1)}), "did you mean 'learning_rate'?");
-  refused(spec_of("sgd", {rate, fixed("a\nb", 1)}), "unknown metaparameter \"a\\x0ab\"");
+  refused(spec_of("sgd", {rate, fixed("a\nb", 1)}), "unknown hyperparameter \"a\\x0ab\"");
 
   StudySpec spec = spec_of("sgd", {rate, fixed("weight_decay", 0.1)});
   CHECK(refusal(spec) == "");

@@ -27,13 +27,13 @@ std::string per_batch(const std::vector<BatchSpec>& batches, int64_t BatchSpec::
   return list(batches, [&](const BatchSpec& batch) { return std::to_string(batch.*member); });
 }
 
-const Metaparameter* find(const SearchSpace& space, const std::string& name) {
-  const auto found = std::find_if(space.begin(), space.end(), [&](const Metaparameter& parameter) { return parameter.name == name; });
+const Hyperparameter* find(const SearchSpace& space, const std::string& name) {
+  const auto found = std::find_if(space.begin(), space.end(), [&](const Hyperparameter& parameter) { return parameter.name == name; });
   return found == space.end() ? nullptr : &*found;
 }
 
 /// The entry of the study's own [search]: that of the first batch size, where every batch size has one.
-const Metaparameter* shared(const StudySpec& spec, const std::string& name) {
+const Hyperparameter* shared(const StudySpec& spec, const std::string& name) {
   for (const BatchSpec& batch : spec.batches)
     if (!find(batch.space, name)) return nullptr;
   return spec.batches.empty() ? nullptr : find(spec.batches[0].space, name);
@@ -42,11 +42,11 @@ const Metaparameter* shared(const StudySpec& spec, const std::string& name) {
 std::string search_text(const StudySpec& spec) {
   std::string out = "\n[search]\n";
   for (const std::string& name : trial_parameters())
-    if (const Metaparameter* parameter = shared(spec, name)) out += name + " = " + to_toml(*parameter) + "\n";
+    if (const Hyperparameter* parameter = shared(spec, name)) out += name + " = " + to_toml(*parameter) + "\n";
   for (const BatchSpec& batch : spec.batches) {
     std::string own;
-    for (const Metaparameter& parameter : batch.space) {
-      const Metaparameter* base = shared(spec, parameter.name);
+    for (const Hyperparameter& parameter : batch.space) {
+      const Hyperparameter* base = shared(spec, parameter.name);
       if (!base || to_toml(*base) != to_toml(parameter)) own += parameter.name + " = " + to_toml(parameter) + "\n";
     }
     if (!own.empty()) out += concat("\n[batch.", batch.batch_size, ".search]\n", own);
@@ -77,8 +77,8 @@ std::string study_text(const StudySpec& spec) {
 
 }  // namespace
 
-std::string to_toml(const Metaparameter& parameter) {
-  if (parameter.type == Metaparameter::Type::kDiscrete) {
+std::string to_toml(const Hyperparameter& parameter) {
+  if (parameter.type == Hyperparameter::Type::kDiscrete) {
     if (parameter.values.size() == 1) return number_text(parameter.values[0]);
     return "{ values = " + list(parameter.values, number_text) + " }";
   }

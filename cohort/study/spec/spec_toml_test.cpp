@@ -119,7 +119,7 @@ TEST_CASE("fingerprint: anything else that changed is named") {
   named("momentum at batch size 512 was 0.9 and is not searched",
         [](StudySpec& spec) { spec.batches[2].space.erase(spec.batches[2].space.begin() + 1); });
   named("decay_fraction at batch size 64 was not searched and is 0.5", [](StudySpec& spec) {
-    spec.batches[1].space.push_back({"decay_fraction", Metaparameter::Type::kDiscrete, Metaparameter::Scale::kLinear, 0, 0, {0.5}});
+    spec.batches[1].space.push_back({"decay_fraction", Hyperparameter::Type::kDiscrete, Hyperparameter::Scale::kLinear, 0, 0, {0.5}});
   });
   named("; ", [](StudySpec& spec) { spec.seed = 2, spec.context = 32; });
 }
@@ -153,7 +153,7 @@ TEST_CASE("fingerprint: what two runs asked for, together") {
 
 TEST_CASE("fingerprint: a budget that decides where the learning rate falls may not grow") {
   StudySpec before = parsed();
-  before.batches[0].space.back() = {"decay_fraction", Metaparameter::Type::kDouble, Metaparameter::Scale::kLinear, 0.5, 1, {}};
+  before.batches[0].space.back() = {"decay_fraction", Hyperparameter::Type::kDouble, Hyperparameter::Scale::kLinear, 0.5, 1, {}};
   StudySpec now = before;
   now.batches[0].train_steps = 200;
   CHECK(explain_difference(fingerprint(before), fingerprint(now)).find("moves every learning-rate decay") != std::string::npos);

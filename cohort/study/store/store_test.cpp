@@ -64,7 +64,7 @@ TEST_CASE("store: what was added is read back, to the bit") {
   CHECK_FALSE(study.batches[0].early_stopping);
   CHECK(study.batches[1].early_stopping);
   REQUIRE(study.batches[0].space.size() == 1);
-  CHECK(study.batches[0].space[0].scale == Metaparameter::Scale::kLog);
+  CHECK(study.batches[0].space[0].scale == Hyperparameter::Scale::kLog);
   CHECK(study.batches[0].space[0].maximum == 3.2);
   CHECK(to_toml(Store::open_readonly(path).spec()) == to_toml(small_spec()));
 }
@@ -175,7 +175,7 @@ TEST_CASE("store: a study of an archive is kept whole, but no run goes on with i
   const MemoryFolder folder;
   StudyData study{.dataset = "imagenet", .model = "resnet_50", .optimizer = "nesterov_momentum", .num_train_samples = 7, .seed = 3};
   BatchStudy batch{.batch_size = 64, .num_trials = 50, .early_stopping = true};
-  batch.space = {{.name = "odd_one", .type = Metaparameter::Type::kDiscrete, .values = {3, 1, 2}}};
+  batch.space = {{.name = "odd_one", .type = Hyperparameter::Type::kDiscrete, .values = {3, 1, 2}}};
   batch.trials = {trial_of(1, 5)};
   study.batches = {batch};
   Store::create(folder / "study", study);

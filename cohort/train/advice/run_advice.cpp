@@ -174,23 +174,23 @@ std::optional<SyncConditions> conditions_of_ranks(Group& group, const std::vecto
   const std::vector<ComputeTimes> ranks = gather_fields(group, mine, fields, "the ranks' computing");
   const bool all_computed = std::all_of(ranks.begin(), ranks.end(), [](const ComputeTimes& its) { return its.median_seconds > 0; });
   if (own_seconds.size() < kLeastStepsOfAdvice || !all_computed) return std::nullopt;
-  return SyncConditions{.clock = clock_of(ranks, link), .ticket_seconds = kTicketSeconds};
+  return SyncConditions{.clock = clock_of(ranks, link), .work_item_seconds = kWorkItemSeconds};
 }
 
-std::optional<SyncConditions> conditions_of_workers(const AsyncRecord& record, double samples_of_ticket) {
+std::optional<SyncConditions> conditions_of_workers(const AsyncRecord& record, double samples_per_item) {
   SyncConditions conditions;
   if (!record.clock.empty()) {
     conditions.clock = parse_virtual(record.clock);
     if (conditions.clock.mtbf_seconds > 0) return std::nullopt;
     return conditions;
   }
-  conditions.ticket_seconds = kTicketSeconds;
+  conditions.work_item_seconds = kWorkItemSeconds;
   std::vector<ComputeTimes> workers;
   double moving = 0;
   for (const AsyncRecord::Worker& worker : record.workers) {
     moving += worker.moving_seconds;
     if (worker.pushes < kLeastPushes || !(worker.computing_seconds > 0)) continue;
-    const double seconds = worker.computing_seconds / static_cast<double>(worker.samples) * samples_of_ticket;
+    const double seconds = worker.computing_seconds / static_cast<double>(worker.samples) * samples_per_item;
     workers.push_back({.median_seconds = seconds, .all_seconds = worker.computing_seconds});
   }
   if (workers.size() < 2 || record.pushes < static_cast<int64_t>(kLeastStepsOfAdvice * workers.size())) return std::nullopt;

@@ -72,8 +72,8 @@ inline constexpr size_t kLeastStepsOfAdvice = 12;
 std::optional<SyncConditions> conditions_of_ranks(Group& group, const std::vector<double>& own_seconds, const LinkEstimate& link);
 
 /// The conditions of asynchronous workers, real or simulated. None with too few pushes, or where simulated workers fail, since the pace
-/// does not model failures. `samples_of_ticket`: of a full one.
-std::optional<SyncConditions> conditions_of_workers(const AsyncRecord& record, double samples_of_ticket);
+/// does not model failures. `samples_per_item`: of a full one.
+std::optional<SyncConditions> conditions_of_workers(const AsyncRecord& record, double samples_per_item);
 
 /// Gradients that are exchanged together.
 struct GradientBucket {

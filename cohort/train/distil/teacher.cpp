@@ -296,7 +296,7 @@ std::vector<std::string> StudentHints::teacher_layers() const { return names_of(
 
 void StudentHints::check(const std::vector<at::Tensor>& of_teacher) const {
   for (size_t i = 0; i < pairs_.size(); ++i)
-    if (const std::string why = why_no_attention(sizes_[i], of_teacher[i].sizes().vec()); !why.empty())
+    if (const std::string why = attention_mismatch(sizes_[i], of_teacher[i].sizes().vec()); !why.empty())
       fail(ErrorCode::kBadInput, name_settings("--hint "), pairs_[i].student, ":", pairs_[i].teacher, ": outputs for one sample: ", why);
 }
 

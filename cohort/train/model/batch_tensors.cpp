@@ -22,8 +22,8 @@ namespace {
 
 [[noreturn]] void fail_in_loss(const std::string& title, const char* loss, const at::Tensor& output, const at::Tensor& target,
                                const std::exception& error) {
-  fail(ErrorCode::kBadInput, title, ": ", loss, " failed on the output ", describe_form(output), " and the targets ", describe_form(target),
-       "; make the sizes and types of the two fit (", quote(error), ")");
+  fail(ErrorCode::kBadInput, title, ": ", loss, " failed on the output ", describe_tensor(output), " and the targets ",
+       describe_tensor(target), "; make the sizes and types of the two fit (", quote(error), ")");
 }
 
 }  // namespace
@@ -54,23 +54,23 @@ at::Tensor input_batch(const DataSource& source, int64_t first, int64_t count) {
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum, double label_smoothing, const std::string& title) {
   if (!logits.defined() || logits.dim() == 0 || logits.size(-1) == 0)
-    fail(ErrorCode::kBadInput, title, ": the loss got the output ", describe_form(logits),
-         ", which has no scores of classes for the targets, ", describe_form(target),
+    fail(ErrorCode::kBadInput, title, ": the loss got the output ", describe_tensor(logits),
+         ", which has no scores of classes for the targets, ", describe_tensor(target),
          "; the last dimension of the output must be the classes");
   const int64_t classes = logits.size(-1), rows = logits.numel() / classes;
   if (rows != target.numel())
-    fail(ErrorCode::kBadInput, title, ": the loss got the output ", describe_form(logits), ", which is ", rows, " rows of ", classes,
-         " logits, and the data has ", target.numel(), " targets, ", describe_form(target),
+    fail(ErrorCode::kBadInput, title, ": the loss got the output ", describe_tensor(logits), ", which is ", rows, " rows of ", classes,
+         " logits, and the data has ", target.numel(), " targets, ", describe_tensor(target),
          "; the last dimension of the output must be the classes and the others those of the targets");
   try {
     return at::cross_entropy_loss(logits.reshape({-1, classes}), target.reshape({-1}), {}, sum ? at::Reduction::Sum : at::Reduction::Mean,
                                   /*ignore_index=*/-100, label_smoothing);
   } catch (const c10::Error& error) {
-    if (!is_misfit(error)) throw;
+    if (!is_mismatch_error(error)) throw;
     const int64_t last = target.numel() > 0 ? target.max().item<int64_t>() : 0;
     if (last >= classes)
-      fail(ErrorCode::kBadInput, title, ": the loss got the target ", last, ", and the output, ", describe_form(logits), ", has scores of ",
-           classes, " classes, 0 to ", classes - 1,
+      fail(ErrorCode::kBadInput, title, ": the loss got the target ", last, ", and the output, ", describe_tensor(logits),
+           ", has scores of ", classes, " classes, 0 to ", classes - 1,
            "; let the last layer give a score for each class of the data (COHORT_MODEL: ", "options.data().num_classes) (", quote(error),
            ")");
     fail_in_loss(title, "the cross-entropy", logits, target, error);
@@ -83,7 +83,7 @@ at::Tensor mean_loss(const LayerGraph& model, const at::Tensor& output, const at
   try {
     loss = model.loss()(output, target);
   } catch (const std::exception& error) {
-    if (!is_misfit(error) && !is_of_user(error)) throw;
+    if (!is_mismatch_error(error) && !is_user_exception(error)) throw;
     fail_in_loss(model.title(), "the model's own loss", output, target, error);
   }
   if (!loss.defined())
@@ -112,9 +112,9 @@ void check_has_gradient(const LayerGraph& model, const at::Tensor& output, const
   if (loss.requires_grad()) return;
   const std::string advice = "there is no detach(), item(), argmax() or NoGradGuard, and no tensor is made anew of numbers";
   if (!output.requires_grad())
-    fail(ErrorCode::kBadInput, model.title(), ": its output, ", describe_form(output),
+    fail(ErrorCode::kBadInput, model.title(), ": its output, ", describe_tensor(output),
          ", is detached from its weights, so the loss has no gradient; see that on the way from the weights to the output ", advice);
-  fail(ErrorCode::kBadInput, model.title(), ": the model's own loss is detached from the output, ", describe_form(output),
+  fail(ErrorCode::kBadInput, model.title(), ": the model's own loss is detached from the output, ", describe_tensor(output),
        ", so it has no gradient; see that in the loss ", advice);
 }
 

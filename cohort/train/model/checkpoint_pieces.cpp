@@ -25,13 +25,13 @@ const std::vector<std::pair<at::ScalarType, DType>> kTypes = {
 /// For work of the disk: other ranks wait longer than their timeout as long as it makes progress.
 void write_together(Group& group, const std::string& what, const std::function<void()>& part) {
   struct Saving {
-    Saving() { note_saving(1); }
-    ~Saving() { note_saving(0); }
+    Saving() { report_saving(1); }
+    ~Saving() { report_saving(0); }
   };
   const Saving saving;
   together_patiently(group, what, part, [] {
     const int64_t calls = num_file_calls();
-    note_saving(1 + calls);
+    report_saving(1 + calls);
     return calls;
   });
 }

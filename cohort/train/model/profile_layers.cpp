@@ -221,7 +221,7 @@ class LayerProfiler {
     try {
       call();
     } catch (const std::exception& error) {
-      if (!is_misfit(error)) throw;
+      if (!is_mismatch_error(error)) throw;
       fail_in_layer(model_, static_cast<size_t>(&layer - model_.layers().data()), inputs, error);
     }
   }

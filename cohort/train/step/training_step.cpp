@@ -107,7 +107,7 @@ LossRules TrainingStep::rules_for(const Rows& rows) const {
 
 double TrainingStep::loss_factor(bool /*is_last*/) const { return scaler_.scale(); }
 
-double TrainingStep::learning_rate_of(int64_t number) const { return job_.learning_rate.at(number, options_.total_steps); }
+double TrainingStep::effective_learning_rate(int64_t number) const { return job_.learning_rate.at(number, options_.total_steps); }
 
 at::Tensor TrainingStep::start_of_backward(const at::Tensor& loss, bool is_last) const {
   const double factor = loss_factor(is_last);
@@ -255,8 +255,8 @@ StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {
     return run_step(number, batch);
   } catch (const c10::Error& error) {
     // Layers and the loss report their own misfits, so this one is from backward or from the update.
-    if (!is_misfit(error)) throw;
-    const std::string in_place = advice_in_place(error);
+    if (!is_mismatch_error(error)) throw;
+    const std::string in_place = inplace_advice(error);
     fail(in_place.empty() ? ErrorCode::kFailed : ErrorCode::kBadInput, model_.title(), ": step ", number + 1,
          " failed after the loss, in backward or in the update; ",
          in_place.empty() ? "look at what its layers and its loss do in backward" : in_place, " (", quote(error), ")");
@@ -291,7 +291,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   const double backward_end = steady_seconds();
   strategy_.finish_backward();
   const double exchange_end = steady_seconds();
-  m.learning_rate = learning_rate_of(number);
+  m.learning_rate = effective_learning_rate(number);
   agree(out, batch, number);
   if (exchanges_after(number))
     check_finite(steps_between_exchanges_ > 1 ? "the mean loss since the last exchange" : "the loss", m.loss, number, &batch);

@@ -86,7 +86,7 @@ class TrainingStep {
   /// The loss of a micro-batch is multiplied by it before backward(). `is_last`: the last one of its replica.
   virtual double loss_factor(bool is_last) const;
   virtual StepContext context_of(const Share& piece, int64_t number) const;
-  virtual double learning_rate_of(int64_t number) const;
+  virtual double effective_learning_rate(int64_t number) const;
 
  private:
   StepResult run_step(int64_t number, LoadedBatch& batch);

@@ -53,7 +53,7 @@ std::string tcp_endpoint(const std::string& host, int port) {
 MessageListener::MessageListener(std::string secret, const std::string& address, int port) : secret_(std::move(secret)) {
   if (secret_.size() < kShortestToken)
     fail(ErrorCode::kEnvironment, "nothing listens at ", printable(address), " without a secret of ", kShortestToken, " characters; ",
-         how_to_give_a_token());
+         token_instructions());
   const Addresses found = resolve(address, std::to_string(port));
   int error = 0;
   for (const addrinfo* at = found.get(); at; at = at->ai_next) {

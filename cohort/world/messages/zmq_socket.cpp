@@ -142,7 +142,7 @@ void set_limits(ZmqSocket& socket, const MessageLimits& limits) {
 
 MessageKeys message_keys(std::string_view secret) {
   if (secret.size() < kShortestToken)
-    fail(ErrorCode::kEnvironment, "messages need a secret of ", kShortestToken, " characters or more; ", how_to_give_a_token());
+    fail(ErrorCode::kEnvironment, "messages need a secret of ", kShortestToken, " characters or more; ", token_instructions());
   MessageKeys keys{.server_secret = z85_secret_key(secret, "messages: server"),
                    .client_secret = z85_secret_key(secret, "messages: client")};
   keys.server_public = z85_public_key(keys.server_secret);

@@ -1,5 +1,5 @@
 #pragma once
-// Computes the loss and gradients of a ticket, the work item of an asynchronous worker.
+// Computes the loss and gradients of a work item, the work item of an asynchronous worker.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,23 +17,23 @@ namespace cohort {
 
 class LayerGraph;
 
-/// One thread. References must outlive it. Equal weights, buffers and tickets give equal bits: random numbers depend on (seed, step,
+/// One thread. References must outlive it. Equal weights, buffers and work items give equal bits: random numbers depend on (seed, step,
 /// position in the global batch), and those of LibTorch's generator on (seed, step, share).
-class TicketWork {
+class WorkItemRunner {
  public:
   /// `teacher` adds its distillation loss; may be null.
-  TicketWork(const Job& job, const DataSource& source, LayerGraph& model, const TeacherAnswers* teacher);
+  WorkItemRunner(const Job& job, const DataSource& source, LayerGraph& model, const TeacherAnswers* teacher);
 
   /// Does not change the model's weights and buffers. Error(kFailed) for a loss that is not finite; the advice names the learning rate
   /// `rate`.
-  TicketResult compute(const Ticket& ticket, double rate);
+  WorkResult compute(const WorkItem& item, double rate);
 
  private:
   const Job& job_;
   const DataSource& source_;
   LayerGraph& model_;
   const TeacherAnswers* teacher_;
-  ServedModel tensors_;
+  ModelTensors tensors_;
   Sampler sampler_;
   Augmentation augmentation_;
   Batch batch_;

@@ -1,4 +1,4 @@
-#include "cohort/study/spec/metaparameter.h"
+#include "cohort/study/spec/hyperparameter.h"
 
 #include <doctest/doctest.h>
 
@@ -14,21 +14,21 @@
 namespace cohort::study {
 namespace {
 
-using Scale = Metaparameter::Scale;
-using Type = Metaparameter::Type;
+using Scale = Hyperparameter::Scale;
+using Type = Hyperparameter::Type;
 
-Metaparameter range(Type type, Scale scale, double minimum, double maximum) { return {"x", type, scale, minimum, maximum, {}}; }
+Hyperparameter range(Type type, Scale scale, double minimum, double maximum) { return {"x", type, scale, minimum, maximum, {}}; }
 
-TEST_CASE("metaparameter: the published direction of reverse-log") {
-  const Metaparameter momentum = range(Type::kDouble, Scale::kReverseLog, 0.9, 0.9999);
+TEST_CASE("hyperparameter: the published direction of reverse-log") {
+  const Hyperparameter momentum = range(Type::kDouble, Scale::kReverseLog, 0.9, 0.9999);
   CHECK(value_at(momentum, 0) == doctest::Approx(0.9999).epsilon(1e-12));
   CHECK(value_at(momentum, 0.5) == doctest::Approx(0.99684).epsilon(1e-5));
   CHECK(1 - value_at(momentum, 0.5) == doctest::Approx(std::sqrt(0.1 * 0.0001)).epsilon(1e-9));
   CHECK(value_at(momentum, 1) == doctest::Approx(0.9).epsilon(1e-12));
 }
 
-TEST_CASE("metaparameter: linear and log scales rise") {
-  const Metaparameter linear = range(Type::kDouble, Scale::kLinear, -1, 3), log = range(Type::kDouble, Scale::kLog, 1e-4, 10);
+TEST_CASE("hyperparameter: linear and log scales rise") {
+  const Hyperparameter linear = range(Type::kDouble, Scale::kLinear, -1, 3), log = range(Type::kDouble, Scale::kLog, 1e-4, 10);
   CHECK(value_at(linear, 0) == -1);
   CHECK(value_at(linear, 0.25) == 0);
   CHECK(value_at(linear, 1) == 3);
@@ -36,10 +36,10 @@ TEST_CASE("metaparameter: linear and log scales rise") {
   CHECK(value_at(log, 0.8) == doctest::Approx(1));
 }
 
-TEST_CASE("metaparameter: values stay inside, and units come back") {
-  const Metaparameter spaces[] = {range(Type::kDouble, Scale::kLinear, -1e-3, 1e9), range(Type::kDouble, Scale::kLog, 1e-300, 3.2),
-                                  range(Type::kDouble, Scale::kReverseLog, 0, 1 - 1e-15)};
-  for (const Metaparameter& space : spaces) {
+TEST_CASE("hyperparameter: values stay inside, and units come back") {
+  const Hyperparameter spaces[] = {range(Type::kDouble, Scale::kLinear, -1e-3, 1e9), range(Type::kDouble, Scale::kLog, 1e-300, 3.2),
+                                   range(Type::kDouble, Scale::kReverseLog, 0, 1 - 1e-15)};
+  for (const Hyperparameter& space : spaces) {
     for (int i = 0; i <= 1000; ++i) {
       const double unit = i / 1000.0, value = value_at(space, unit);
       REQUIRE(value >= space.minimum);
@@ -49,15 +49,15 @@ TEST_CASE("metaparameter: values stay inside, and units come back") {
     CHECK(unit_of(space, space.scale == Scale::kReverseLog ? space.maximum : space.minimum) == 0);
     CHECK(unit_of(space, space.scale == Scale::kReverseLog ? space.minimum : space.maximum) == 1);
   }
-  const Metaparameter log = range(Type::kDouble, Scale::kLog, 0.1, 1);
+  const Hyperparameter log = range(Type::kDouble, Scale::kLog, 0.1, 1);
   CHECK(unit_of(log, -5) == 0);
   CHECK(unit_of(log, 7) == 1);
 }
 
-TEST_CASE("metaparameter: integers and choices have equal cells whose middle comes back") {
-  const Metaparameter integer = range(Type::kInteger, Scale::kLinear, 3, 7);
-  const Metaparameter choice{"x", Type::kDiscrete, Scale::kLinear, 0, 0, {0.1, 0, 0.01, -3, 8}};
-  for (const Metaparameter& space : {integer, choice}) {
+TEST_CASE("hyperparameter: integers and choices have equal cells whose middle comes back") {
+  const Hyperparameter integer = range(Type::kInteger, Scale::kLinear, 3, 7);
+  const Hyperparameter choice{"x", Type::kDiscrete, Scale::kLinear, 0, 0, {0.1, 0, 0.01, -3, 8}};
+  for (const Hyperparameter& space : {integer, choice}) {
     std::map<double, int> counts;
     for (int i = 0; i < 5000; ++i) ++counts[value_at(space, (i + 0.5) / 5000)];
     CHECK(counts.size() == 5);
@@ -71,30 +71,30 @@ TEST_CASE("metaparameter: integers and choices have equal cells whose middle com
   CHECK(value_at(integer, 1) == 7);
   CHECK(value_at(choice, 1) == 8);
   CHECK(value_at(choice, 0) == 0.1);
-  const Metaparameter steps = range(Type::kInteger, Scale::kLog, 1, 1000);
+  const Hyperparameter steps = range(Type::kInteger, Scale::kLog, 1, 1000);
   for (const double value : {1.0, 2.0, 31.0, 1000.0}) CHECK(value_at(steps, unit_of(steps, value)) == value);
   CHECK(value_at(steps, 0.5) == doctest::Approx(std::sqrt(0.5 * 1000.5)).epsilon(0.03));
 }
 
-TEST_CASE("metaparameter: one value is a space too") {
-  const Metaparameter fixed{"x", Type::kDiscrete, Scale::kLinear, 0, 0, {0.9}}, point = range(Type::kDouble, Scale::kLog, 0.5, 0.5);
+TEST_CASE("hyperparameter: one value is a space too") {
+  const Hyperparameter fixed{"x", Type::kDiscrete, Scale::kLinear, 0, 0, {0.9}}, point = range(Type::kDouble, Scale::kLog, 0.5, 0.5);
   CHECK(value_at(fixed, 0.7) == 0.9);
   CHECK(unit_of(fixed, 0.9) == 0.5);
   CHECK(value_at(point, 0.3) == 0.5);
   CHECK(unit_of(point, 0.5) == 0.5);
 }
 
-TEST_CASE("metaparameter: points by name") {
+TEST_CASE("hyperparameter: points by name") {
   const SearchSpace space = {range(Type::kDouble, Scale::kLinear, 0, 2), {"y", Type::kDiscrete, Scale::kLinear, 0, 0, {4, 5}}};
   CHECK(point_at(space, {0.5, 0.9}) == Parameters{{"x", 1}, {"y", 5}});
   CHECK_THROWS_AS(point_at(space, {0.5}), Error);
 }
 
-TEST_CASE("metaparameter: spaces that are none are refused by name") {
+TEST_CASE("hyperparameter: spaces that are none are refused by name") {
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
-  const auto refused = [](const Metaparameter& space, const std::string& text) {
+  const auto refused = [](const Hyperparameter& space, const std::string& text) {
     try {
-      check_metaparameter(space);
+      check_hyperparameter(space);
     } catch (const Error& error) {
       CHECK_MESSAGE(std::string(error.what()).starts_with("x: "), error.what());
       CHECK_MESSAGE(std::string(error.what()).find(text) != std::string::npos, error.what());
@@ -112,10 +112,10 @@ TEST_CASE("metaparameter: spaces that are none are refused by name") {
   CHECK(refused(range(Type::kInteger, Scale::kLinear, 0, 1e300), "integer"));
   CHECK(refused({"x", Type::kDiscrete, Scale::kLinear, 0, 0, {}}, "no values"));
   CHECK(refused({"x", Type::kDiscrete, Scale::kLinear, 0, 0, {1, nan}}, "not finite"));
-  CHECK_NOTHROW(check_metaparameter(range(Type::kInteger, Scale::kLog, 1, 1)));
+  CHECK_NOTHROW(check_hyperparameter(range(Type::kInteger, Scale::kLog, 1, 1)));
 }
 
-TEST_CASE("metaparameter: names") {
+TEST_CASE("hyperparameter: names") {
   CHECK(std::string(name_of(Type::kDouble)) == "double");
   CHECK(std::string(name_of(Type::kInteger)) == "integer");
   CHECK(std::string(name_of(Type::kDiscrete)) == "discrete");

@@ -1,4 +1,4 @@
-#include "cohort/async/ticket_work.h"
+#include "cohort/async/work_item_runner.h"
 
 #include <ATen/core/Generator.h>
 #include <c10/util/Exception.h>
@@ -16,7 +16,7 @@
 
 namespace cohort {
 
-TicketWork::TicketWork(const Job& job, const DataSource& source, LayerGraph& model, const TeacherAnswers* teacher)
+WorkItemRunner::WorkItemRunner(const Job& job, const DataSource& source, LayerGraph& model, const TeacherAnswers* teacher)
     : job_(job),
       source_(source),
       model_(model),
@@ -25,13 +25,13 @@ TicketWork::TicketWork(const Job& job, const DataSource& source, LayerGraph& mod
       sampler_(source.num_samples(), job.config.global_batch, job.config.seed),
       augmentation_(job.config.augment, source.shape(), job.config.seed) {}
 
-TicketResult TicketWork::compute(const Ticket& ticket, double rate) {
-  TicketResult result;
-  const std::vector<int64_t> samples = sampler_.samples(ticket.step, ticket.positions);
+WorkResult WorkItemRunner::compute(const WorkItem& item, double rate) {
+  WorkResult result;
+  const std::vector<int64_t> samples = sampler_.samples(item.step, item.positions);
   source_.read(samples, batch_);
-  augmentation_.apply(batch_, samples, ticket.step);
+  augmentation_.apply(batch_, samples, item.step);
   const BatchTensors tensors = as_tensors(batch_, source_.shape());
-  torch::manual_seed(random_bits(job_.config.seed, ticket.step, ticket.share));
+  torch::manual_seed(random_bits(job_.config.seed, item.step, item.share));
   const std::vector<at::Tensor> buffers_before = tensors_.copy_of_buffers();
   for (const NamedTensor& parameter : tensors_.trained) parameter.tensor.mutable_grad() = at::Tensor();
   LossRules rules = loss_rules(job_.config, source_.shape());
@@ -39,7 +39,7 @@ TicketResult TicketWork::compute(const Ticket& ticket, double rate) {
     rules.add = [&](const at::Tensor& mean, const at::Tensor& logits) { return teacher_->add_to(mean, logits, samples, tensors.input); };
   const auto check_finite = [&](const at::Tensor& loss, double value) {
     if (!std::isfinite(value))
-      fail_not_finite(model_, concat("the loss of share ", ticket.share), value, ticket.step, rate,
+      fail_not_finite(model_, concat("the loss of share ", item.share), value, item.step, rate,
                       name_settings("), --warmup-steps, --clip-norm or a --remedy, or fewer workers: late gradients take smaller rates"),
                       first_not_finite(model_, tensors.input));
     return loss;
@@ -48,13 +48,13 @@ TicketResult TicketWork::compute(const Ticket& ticket, double rate) {
     result.loss = forward_backward(model_,
                                    {tensors.input,
                                     tensors.target,
-                                    static_cast<double>(ticket.num_samples()) / static_cast<double>(ticket.global_samples),
-                                    {job_.config.seed, ticket.step, ticket.positions.begin}},
+                                    static_cast<double>(item.num_samples()) / static_cast<double>(item.global_samples),
+                                    {job_.config.seed, item.step, item.positions.begin}},
                                    rules, {.precision = job_.precision, .before_backward = check_finite});
   } catch (const c10::Error& error) {
     // Layers and the loss have said what they do not take, so this is backward.
-    if (!is_misfit(error)) throw;
-    fail(ErrorCode::kFailed, model_.title(), ": step ", ticket.step + 1, " failed in backward (", quote(error), ")");
+    if (!is_mismatch_error(error)) throw;
+    fail(ErrorCode::kFailed, model_.title(), ": step ", item.step + 1, " failed in backward (", quote(error), ")");
   }
   for (const NamedTensor& parameter : tensors_.trained) {
     at::Tensor gradient = std::move(parameter.tensor.mutable_grad());

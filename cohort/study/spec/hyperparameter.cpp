@@ -3,7 +3,7 @@
 //   double    x = scale^-1(a + u (b - a)), a and b the ends on the scale; reverse-log starts at the maximum
 //   integer   the same between minimum - 1/2 and maximum + 1/2, rounded: on a linear scale all integers are equally likely
 //   discrete  value number floor(u n)
-#include "cohort/study/spec/metaparameter.h"
+#include "cohort/study/spec/hyperparameter.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,8 +16,8 @@
 namespace cohort::study {
 namespace {
 
-using Scale = Metaparameter::Scale;
-using Type = Metaparameter::Type;
+using Scale = Hyperparameter::Scale;
+using Type = Hyperparameter::Type;
 
 constexpr const char* kTypeNames[] = {"double", "integer", "discrete"};
 constexpr const char* kScaleNames[] = {"linear", "log", "reverse-log"};
@@ -36,14 +36,14 @@ double from_scale(Scale scale, double position) {
 }
 
 /// The positions of units 0 and 1 on the scale.
-std::pair<double, double> ends_on_scale(const Metaparameter& parameter) {
+std::pair<double, double> ends_on_scale(const Hyperparameter& parameter) {
   const double half_cell = parameter.type == Type::kInteger ? 0.5 : 0.0;
   const double low = to_scale(parameter.scale, parameter.minimum - half_cell),
                high = to_scale(parameter.scale, parameter.maximum + half_cell);
   return parameter.scale == Scale::kReverseLog ? std::pair(high, low) : std::pair(low, high);
 }
 
-double unit_on_scale(const Metaparameter& parameter, double value) {
+double unit_on_scale(const Hyperparameter& parameter, double value) {
   const auto [first, last] = ends_on_scale(parameter);
   if (first == last) return 0.5;
   return (to_scale(parameter.scale, value) - first) / (last - first);
@@ -56,7 +56,7 @@ double unit_of_choice(const std::vector<double>& values, double value) {
   return (static_cast<double>(nearest) + 0.5) / static_cast<double>(values.size());
 }
 
-void check_range(const Metaparameter& parameter) {
+void check_range(const Hyperparameter& parameter) {
   const auto& [name, type, scale, minimum, maximum, values] = parameter;
   if (!std::isfinite(minimum) || !std::isfinite(maximum))
     fail(ErrorCode::kBadInput, name, ": the ends ", minimum, " and ", maximum, " must be finite");
@@ -80,14 +80,14 @@ std::optional<double> find_parameter(const Parameters& parameters, const std::st
   return at == parameters.end() ? std::nullopt : std::optional(at->second);
 }
 
-void check_metaparameter(const Metaparameter& parameter) {
+void check_hyperparameter(const Hyperparameter& parameter) {
   if (parameter.type != Type::kDiscrete) return check_range(parameter);
   if (parameter.values.empty()) fail(ErrorCode::kBadInput, parameter.name, ": there are no values to choose from");
   for (const double value : parameter.values)
     if (!std::isfinite(value)) fail(ErrorCode::kBadInput, parameter.name, ": the value ", value, " is not finite");
 }
 
-double value_at(const Metaparameter& parameter, double unit) {
+double value_at(const Hyperparameter& parameter, double unit) {
   unit = std::clamp(unit, 0.0, 1.0);
   if (parameter.type == Type::kDiscrete) {
     const size_t count = parameter.values.size();
@@ -99,7 +99,7 @@ double value_at(const Metaparameter& parameter, double unit) {
   return std::clamp(value, parameter.minimum, parameter.maximum);  // Rounding may exceed an end.
 }
 
-double unit_of(const Metaparameter& parameter, double value) {
+double unit_of(const Hyperparameter& parameter, double value) {
   if (parameter.type == Type::kDiscrete) return unit_of_choice(parameter.values, value);
   value = std::clamp(value, parameter.minimum, parameter.maximum);
   if (parameter.type == Type::kDouble) return std::clamp(unit_on_scale(parameter, value), 0.0, 1.0);
@@ -109,14 +109,14 @@ double unit_of(const Metaparameter& parameter, double value) {
 
 Parameters point_at(const SearchSpace& space, const std::vector<double>& units) {
   if (space.size() != units.size())
-    fail(ErrorCode::kBadInput, "a point of ", units.size(), " numbers in a space of ", space.size(), " metaparameters");
+    fail(ErrorCode::kBadInput, "a point of ", units.size(), " numbers in a space of ", space.size(), " hyperparameters");
   Parameters point;
   for (size_t i = 0; i < space.size(); ++i) point[space[i].name] = value_at(space[i], units[i]);
   return point;
 }
 
-const char* name_of(Metaparameter::Type type) { return kTypeNames[static_cast<int>(type)]; }
-const char* name_of(Metaparameter::Scale scale) { return kScaleNames[static_cast<int>(scale)]; }
+const char* name_of(Hyperparameter::Type type) { return kTypeNames[static_cast<int>(type)]; }
+const char* name_of(Hyperparameter::Scale scale) { return kScaleNames[static_cast<int>(scale)]; }
 
 // Halton's sequence on the first primes (Halton 1960; quasi-random search: Bousquet et al. 2017, 1706.03200).
 //
