@@ -40,7 +40,7 @@ PipelineTimes median_of(const std::vector<PipelineTimes>& rounds) {
   return middle;
 }
 
-void print_line(const Json& line) {
+void print_at_once(const Json& line) {
   print_line(line);
   std::fflush(stdout);
 }
@@ -93,12 +93,12 @@ int run_delays(const Arguments& arguments, const BenchDelaysOptions& defaults) {
     for (const PipelineTimes& times : all) {
       errors.push_back(forecast_error(times));
       bubble_differences.push_back(std::abs(times.bubble - times.predicted_bubble));
-      if (json) print_line(line_of("delays", times));
+      if (json) print_at_once(line_of("delays", times));
       else print_row(times.layout.schedule, times);
     }
   }
   if (json)
-    print_line({{"event", "delays"}, {"median_forecast_error", median(errors)}, {"median_bubble_difference", median(bubble_differences)}});
+    print_at_once({{"event", "delays"}, {"median_forecast_error", median(errors)}, {"median_bubble_difference", median(bubble_differences)}});
   else
     std::printf("median over all: steps are %.2f %% off their simulation, bubbles %.4f\n", 100 * median(errors),
                 median(bubble_differences));
@@ -123,11 +123,11 @@ int run_split_delays(const Arguments& arguments, BenchDelaysOptions options) {
   for (const std::vector<PipelineTimes>& all : by_split) {
     const PipelineTimes times = median_of(all);
     seconds.push_back(times.step_seconds);
-    if (arguments.config.json) print_line(line_of(model, times));
+    if (arguments.config.json) print_at_once(line_of(model, times));
     else print_row("split=" + times.layout.split, times);
   }
   if (arguments.config.json)
-    print_line({{"event", "split"}, {"model", model}, {"workers", options.num_ranks}, {"auto_of_even", seconds[1] / seconds[0]}});
+    print_at_once({{"event", "split"}, {"model", model}, {"workers", options.num_ranks}, {"auto_of_even", seconds[1] / seconds[0]}});
   else std::printf("auto takes %.3f of even\n", seconds[1] / seconds[0]);
   return 0;
 }
@@ -184,14 +184,14 @@ void print_results(const Arguments& arguments, const BenchPipelineOptions& optio
     Json line = line_of(options.workload, times);
     line["one_worker_seconds"] = one;
     line["ideal_seconds"] = ideal;
-    print_line(line);
+    print_at_once(line);
   }
-  if (json) print_line({{"workload", options.workload}, {"system", "one-worker"}, {"workers", 1}, {"step_seconds", one}});
+  if (json) print_at_once({{"workload", options.workload}, {"system", "one-worker"}, {"workers", 1}, {"step_seconds", one}});
   for (const Peer& peer : measured.peers) {
     if (peer.seconds.empty()) continue;
     const std::string system = "pytorch-pipelining-" + peer.schedule;
     if (json)
-      print_line({{"workload", options.workload},
+      print_at_once({{"workload", options.workload},
                   {"system", system},
                   {"workers", options.num_ranks},
                   {"microbatches", options.num_micro_batches},
