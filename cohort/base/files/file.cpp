@@ -24,7 +24,7 @@
 
 namespace cohort {
 
-void UniqueDescriptor::reset(int descriptor) noexcept {
+COHORT_PROGRAM_API void UniqueDescriptor::reset(int descriptor) noexcept {
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = descriptor;
 }
