@@ -106,7 +106,7 @@ TEST_CASE("description: parts that contradict each other are refused by name") {
   CHECK(mentions(refused(made), "above 0 in \"deviation\""));
   made = picture();
   made.shape = {3, INT64_C(1) << 40, INT64_C(1) << 40};
-  CHECK(mentions(refused(made), "\"shape\" has no size"));
+  CHECK(mentions(refused(made), "\"shape\" does not have a size"));
 }
 
 TEST_CASE("mutation: a description that is damaged is refused with one line, or whole") {

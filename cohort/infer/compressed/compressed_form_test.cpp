@@ -57,7 +57,7 @@ TEST_CASE("JSON that is not a form is refused") {
   CHECK(with("[0.5,3]", "[0.5,256]").find("zero point") != std::string::npos);
   CHECK(with("[0.5,3]", "[0.5]").find("zero point") != std::string::npos);
   CHECK(with("[1.5,64]", "null").find("\"output\"") != std::string::npos);
-  CHECK(with("\"layer\":\"norm\"", "\"layer\":\"conv\"").find("comes twice") != std::string::npos);
+  CHECK(with("\"layer\":\"norm\"", "\"layer\":\"conv\"").find("occurs twice") != std::string::npos);
   CHECK(with("\"bits\":4", "\"bits\":3").find("8, 4 and 32") != std::string::npos);
   CHECK(with("\"kept\":9", "\"kept\":22").find("\"kept\" is 22, of 21 numbers") != std::string::npos);
   CHECK(with("\"kept\":9", "\"kept\":-1").find("kept") != std::string::npos);
@@ -65,7 +65,7 @@ TEST_CASE("JSON that is not a form is refused") {
   CHECK(with("\"kept\":9", "\"kept\":9,\"group\":2").find("has no \"group\"") != std::string::npos);
   CHECK(with("\"group\":2", "\"group\":0").find("\"group\" is 0") != std::string::npos);
   CHECK(with("\"group\":2", "\"group\":6").find("rows with 5") != std::string::npos);
-  CHECK(with("[4,5]", "[20]").find("no matrix") != std::string::npos);
+  CHECK(with("[4,5]", "[20]").find("not a matrix") != std::string::npos);
   CHECK(with("[4,5]", "[4611686018427387904,5]").find("\"shape\"") != std::string::npos);
   CHECK(with("\"form\":\"through\"", "\"form\":\"through\",\"relu\":true").find("no \"relu\"") != std::string::npos);
 }

@@ -184,7 +184,7 @@ TEST_CASE("errors of LibTorch name model, layer, weights and inputs in one line;
   graph.set_recompute({true, true, true});
   const std::string of_input = message(0, {at::ones({2, 6}, at::kLong)});
   CHECK(of_input.find("model mine: layer 'hidden' (linear)") == 0);
-  CHECK(of_input.find("failed on the model's input, (2, 6) int64; whole numbers") != std::string::npos);
+  CHECK(of_input.find("failed on the model's input, (2, 6) int64; integers") != std::string::npos);
   CHECK(message(0, {at::Tensor()}).find("the model's input, no tensor;") != std::string::npos);
   CHECK(message(2, {at::ones({2, 5})}).find("layer 'sum' (add) failed on the output of layer 'hidden', (2, 5) float32;") !=
         std::string::npos);

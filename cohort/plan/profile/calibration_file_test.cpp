@@ -103,7 +103,7 @@ TEST_CASE("calibration file: what is no file, or cannot be written, is said and 
   CHECK(!append_calibration(folder / "", error(10)).empty());
   const std::string pipe = folder / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  CHECK(contains(read_calibration(pipe).damaged, "no regular file"));
+  CHECK(contains(read_calibration(pipe).damaged, "is not a regular file"));
   CHECK(!append_calibration(pipe, error(10)).empty());
   std::ofstream(folder / "file") << "x";
   CHECK(contains(append_calibration(folder / "file/below/c.jsonl", error(10)), "cannot make"));

@@ -151,7 +151,7 @@ TEST_CASE("kept measurements: less is kept, and a question that this cannot answ
   CHECK(kept.measurements.size() < 30);
   CHECK(kept.measurements.capacity() == kept.measurements.size());
   const std::string error = error_of([&] { (void)steps_of_trial(kept, {kTrainLoss, 0.1}); }, ErrorCode::kFailed);
-  CHECK(error.find("trial 7: measurements that a question about train_loss") == 0);
+  CHECK(error.find("trial 7: the measurements of train_loss were not kept") == 0);
   const Trial none = records_of(trial, {});
   CHECK(none.measurements.empty());
   CHECK(num_measurements(none) == 1000);

@@ -195,7 +195,7 @@ TEST_CASE("what can not be profiled is refused") {
   LayerGraph graph;
   CHECK_THROWS_WITH_AS(profile_layers(graph, at::randn({2, 3})), doctest::Contains("no layers"), Error);
   graph.add("a", "linear", torch::nn::Linear(3, 3));
-  CHECK_THROWS_WITH_AS(profile_layers(graph, at::randn({0, 3})), doctest::Contains("no micro-batch"), Error);
+  CHECK_THROWS_WITH_AS(profile_layers(graph, at::randn({0, 3})), doctest::Contains("a micro-batch of at least one sample"), Error);
   CHECK_THROWS_WITH_AS(profile_layers(graph, at::randn({2, 3}), {.repeats = 0}), doctest::Contains("0 repeats"), Error);
 }
 

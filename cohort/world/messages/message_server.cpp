@@ -53,6 +53,7 @@ class ConnectionAdmission {
         key_(key_bytes(client_public_key)),
         max_unauthenticated_(max_unauthenticated) {
     requests_.set(ZMQ_LINGER, 0);
+    requests_.bind("inproc://zeromq.zap.01");
   }
 
   void bind(ZmqSocket& router, MessageListener listener) {
