@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/job/learning_rate.h"
@@ -102,10 +103,13 @@ FineTuningState find_fine_tuning(const Config& config) {
   held.run = config.run;
   held.resume_auto = true;
   if (!RunFolder(held).goes_on()) return FineTuningState::kNew;
-  const std::optional<Checkpoint> newest = Checkpoint::open_latest(config.run + "/checkpoints");  // The one that --resume takes.
-  if (!newest)
+  std::vector<std::string> skipped;
+  const std::optional<Checkpoint> newest = Checkpoint::open_latest(config.run + "/checkpoints", &skipped);  // The one that --resume takes.
+  if (!newest) {
+    for (const std::string& line : skipped) log_warning("checkpoint skipped: " + line);
     fail(ErrorCode::kBadInput, "--run ", config.run,
          " holds this training, but no checkpoint that can be read; remove it, or give another --run");
+  }
   return newest->step() >= config.steps ? FineTuningState::kDone : FineTuningState::kBegun;
 }
 

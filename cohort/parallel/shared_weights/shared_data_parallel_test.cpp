@@ -154,6 +154,24 @@ TEST_CASE("all ranks read the same memory, and a gradient of a page or more is n
   });
 }
 
+TEST_CASE("a frozen parameter that was made in InferenceMode, and so has no count of writes, trains along") {
+  run_thread_ranks(2, [](Group& group) {
+    Mixed model;
+    {
+      const c10::InferenceMode guard;
+      model->frozen.set_data(torch::ones({48}));
+    }
+    SharedDataParallel strategy(*model, group, {});
+    for (int step = 0; step < 2; ++step) {
+      strategy.zero_grad();
+      loss_of(model, samples(step), false).backward();
+      strategy.finish_backward();
+      strategy.step({.learning_rate = 0.1});
+    }
+    if (!torch::equal(model->frozen.detach(), torch::ones({48}))) FAIL("frozen was changed");
+  });
+}
+
 TEST_CASE("a gradient that is not finite on one rank skips the update on all") {
   run_thread_ranks(3, [](Group& group) {
     Mixed model;

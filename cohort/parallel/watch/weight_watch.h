@@ -16,8 +16,11 @@ namespace cohort {
 /// Identifies the memory of a tensor, also where it has none at the moment.
 inline const void* storage_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }
 
-/// Counts the in-place writes to `tensor`; 0 for an inference tensor, which has no count.
-inline uint32_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version()); }
+/// Counts the in-place writes to `tensor`; 0 where it has no count: made in InferenceMode, also after set_data().
+inline uint32_t version_of(const at::Tensor& tensor) {
+  const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
+  return version.enabled() ? version.current_version() : 0;
+}
 
 // Detects in-place writes to parameters whose memory a strategy has laid out, other memory (torch::load(), set_data()), and a change of
 // type, device or shape (Module::to()). Costs a few comparisons per parameter.
