@@ -98,7 +98,8 @@ int run_delays(const Arguments& arguments, const BenchDelaysOptions& defaults) {
     }
   }
   if (json)
-    print_at_once({{"event", "delays"}, {"median_forecast_error", median(errors)}, {"median_bubble_difference", median(bubble_differences)}});
+    print_at_once(
+        {{"event", "delays"}, {"median_forecast_error", median(errors)}, {"median_bubble_difference", median(bubble_differences)}});
   else
     std::printf("median over all: steps are %.2f %% off their simulation, bubbles %.4f\n", 100 * median(errors),
                 median(bubble_differences));
@@ -192,10 +193,10 @@ void print_results(const Arguments& arguments, const BenchPipelineOptions& optio
     const std::string system = "pytorch-pipelining-" + peer.schedule;
     if (json)
       print_at_once({{"workload", options.workload},
-                  {"system", system},
-                  {"workers", options.num_ranks},
-                  {"microbatches", options.num_micro_batches},
-                  {"step_seconds", median(peer.seconds)}});
+                     {"system", system},
+                     {"workers", options.num_ranks},
+                     {"microbatches", options.num_micro_batches},
+                     {"step_seconds", median(peer.seconds)}});
     else std::printf("%-28s %10.3f\n", system.c_str(), 1e3 * median(peer.seconds));
   }
 }

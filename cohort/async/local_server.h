@@ -56,6 +56,7 @@ class GlobalModel {
  public:
   /// Copies the weights and buffers of `model`, which must outlive it. Without `outer`, weights move by the mean change.
   GlobalModel(const ModelTensors& model, const std::optional<OuterOptimizer>& outer);
+  GlobalModel(const GlobalModel&) = delete;
 
   void begin_exchange();
   /// One worker's change of a part of a parameter; scales `change` in place.

@@ -37,11 +37,13 @@ WorkResult WorkItemRunner::compute(const WorkItem& item, double rate) {
   LossRules rules = loss_rules(job_.config, source_.shape());
   if (teacher_)
     rules.add = [&](const at::Tensor& mean, const at::Tensor& logits) { return teacher_->add_to(mean, logits, samples, tensors.input); };
+  bool in_backward = false;
   const auto check_finite = [&](const at::Tensor& loss, double value) {
     if (!std::isfinite(value))
       fail_not_finite(model_, concat("the loss of share ", item.share), value, item.step, rate,
                       name_settings("), --warmup-steps, --clip-norm or a --remedy, or fewer workers: late gradients take smaller rates"),
                       first_not_finite(model_, tensors.input));
+    in_backward = true;
     return loss;
   };
   try {
@@ -52,8 +54,7 @@ WorkResult WorkItemRunner::compute(const WorkItem& item, double rate) {
                                     {job_.config.seed, item.step, item.positions.begin}},
                                    rules, {.precision = job_.precision, .before_backward = check_finite});
   } catch (const c10::Error& error) {
-    // Layers and the loss have said what they do not take, so this is backward.
-    if (!is_mismatch_error(error)) throw;
+    if (!in_backward || !is_mismatch_error(error)) throw;
     fail(ErrorCode::kFailed, model_.title(), ": step ", item.step + 1, " failed in backward (", quote(error), ")");
   }
   for (const NamedTensor& parameter : tensors_.trained) {

@@ -58,7 +58,8 @@ void print_batch(const StudyData& study, const BatchStudy& batch, const char* ev
                     {"censored", counts.censored},
                     {"infeasible", counts.infeasible},
                     {"incomplete", counts.incomplete},
-                    {"measurements", counts.measurements}});
+                    {"measurements", counts.measurements}},
+               true);
   } else {
     std::printf("%10s %8s %9s %9s %11s %11s %13s\n", with_commas(batch.batch_size).c_str(), with_commas(counts.trials).c_str(),
                 with_commas(counts.complete).c_str(), with_commas(counts.censored).c_str(), with_commas(counts.infeasible).c_str(),

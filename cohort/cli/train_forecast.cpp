@@ -87,9 +87,9 @@ std::optional<ModelProfile> profile_of_run(const Arguments& arguments, const Con
                                            const World& world) {
   const std::string path = arguments.option("profile", "");
   if (path.empty()) return std::nullopt;
+  const std::string& layout = arguments.config.layout;  // As given: in a job's configuration a layout file is replaced by its text.
   if (const std::string kept = arguments.option("calibration", ""); kept != "none")
-    check_distinct_files({{"--profile", path}, {"--calibration", kept}},
-                         {{"--layout", is_layout_file(config.layout) ? config.layout : ""}});
+    check_distinct_files({{"--profile", path}, {"--calibration", kept}}, {{"--layout", is_layout_file(layout) ? layout : ""}});
   if (config.device != "cpu")
     fail(ErrorCode::kBadInput, "--profile is measured on processors, and --device is ", config.device, "; leave it out");
   if (std::error_code ignored; std::filesystem::exists(path, ignored)) {

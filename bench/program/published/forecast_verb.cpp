@@ -38,7 +38,8 @@ void print_memory(const std::string& file, const std::vector<MeasuredMemory>& ro
                       {"model", row.model},
                       {"tp", row.tp},
                       {"predicted_bytes", row.predicted_bytes},
-                      {"measured_bytes", row.measured_bytes}});
+                      {"measured_bytes", row.measured_bytes}},
+                 true);
   if (json || rows.empty()) return;
   const std::vector<double> errors = memory_errors(rows);
   std::printf("  Memory of a rank's layers, %zu shapes, nothing fitted. Error: median %.1f %%, 90 %% of them below %.1f %%.\n", rows.size(),
@@ -64,7 +65,7 @@ void print_errors(const std::string& file, const ForecastErrors& errors, size_t 
       line.update(
           {{"memory_rows", wrong.size()}, {"memory_median_error", quantile(wrong, 0.5)}, {"memory_p90_error", quantile(wrong, 0.9)}});
     }
-    print_line(line);
+    print_line(line, true);
     return;
   }
   std::printf("%s: %lld of %zu rows were not fitted. Error: median %.1f %%, 90 %% of them below %.1f %%, mean %.1f %%, bias %+.1f %%;\n",

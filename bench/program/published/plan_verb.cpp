@@ -86,7 +86,8 @@ void print(const std::string& file, const InstanceAnswer& answer, bool json) {
                     {"bound_by", answer.bound_by},
                     {"optimal", answer.optimal},
                     {"search_seconds", answer.search_seconds},
-                    {"plan", answer.plan}});
+                    {"plan", answer.plan}},
+               true);
   } else {
     const double gap = answer.objective > 0 ? 1 - answer.lower_bound / answer.objective : 0;
     std::printf("%s: %.8g, %s (bound %.8g by %s), found in %s\n", printable(file).c_str(), answer.objective,

@@ -125,7 +125,11 @@ class ConnectionWatch {
  public:
   /// One small message to `peer`; `nothing` stays valid.
   ConnectionWatch(gloo::Context& context, int peer, std::byte& nothing) : buffer_(context.createUnboundBuffer(&nothing, 1)) {
-    buffer_->recv(peer, kWatchKind << (kTagBits + kSizeBits), 0, 1);
+    try {
+      buffer_->recv(peer, kWatchKind << (kTagBits + kSizeBits), 0, 1);
+    } catch (const std::exception& error) {
+      failure_ = brief(error.what());  // The peer has left already: only exchanges with it fail.
+    }
   }
   /// Gloo's text, "" while the connection is open. Called by one thread at a time.
   const std::string& failure() {
@@ -337,7 +341,7 @@ class GlooTransport final : public NetworkTransport {
 };
 
 void GlooMessage::wait_for_gloo() {
-  const WaitLimit::Wait wait(transport_.limit(), *buffer_, peer_);
+  WaitLimit::Wait wait(transport_.limit(), *buffer_, peer_);
   std::string text = "the wait was ended";
   try {
     int source = peer_;

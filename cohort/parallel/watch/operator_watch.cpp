@@ -144,7 +144,8 @@ void UseWatch::add(const at::Tensor& tensor, int id) {
   const void* const storage = tensor.storage().unsafeGetStorageImpl();
   {
     const std::lock_guard<std::shared_mutex> lock(shared_table.mutex);
-    if (!shared_table.watched.emplace(storage, Watched{this, id}).second) fail(ErrorCode::kBadInput, "the tensor's memory is watched already");
+    if (!shared_table.watched.emplace(storage, Watched{this, id}).second)
+      fail(ErrorCode::kBadInput, "the tensor's memory is watched already");
   }
   thread_table.watched.emplace(storage, Watched{this, id});
   storages_.push_back(storage);
