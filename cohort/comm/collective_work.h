@@ -41,7 +41,6 @@ Reduction reduction_of(const char* operation, const c10d::ReduceOp& op, at::Scal
 /// Elements for each of `size` ranks from rows of dimension 0; no splits: equal counts.
 std::vector<size_t> split_counts(const char* what, const at::Tensor& tensor, const std::vector<int64_t>& splits, int size);
 
-
 /// A call or message under way. Lives until it has ended, whether or not the caller keeps it. Any thread.
 class CollectiveWork : public c10d::Work, public Task {
  public:
@@ -98,7 +97,6 @@ class WorkBundle : public c10d::Work {
  private:
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
-
 
 /// A call whose result replaces `tensor`, or which only reads it (`writes` false).
 void in_place(CollectiveWork& work, Op op, const at::Tensor& tensor, bool writes);

@@ -140,7 +140,6 @@ NetworkPackets::~NetworkPackets() {
   backend_->shutdown();  // Ends the messages that are still under way.
 }
 
-
 void NetworkPackets::send(int peer, const std::vector<at::Tensor>& tensors, size_t bytes) {
   at::Tensor packet = at::empty({static_cast<int64_t>(bytes)}, at::kByte);
   pack(tensors, static_cast<std::byte*>(packet.data_ptr()));
@@ -208,7 +207,6 @@ void NetworkPackets::flush() {
   for (int peer = 0; peer < size_; ++peer)
     wait(lock, peer, "did not take all packets", false, [&] { return mailboxes_[static_cast<size_t>(peer)].num_leaving == 0; });
 }
-
 
 bool NetworkPackets::is_done(const Message& message) {
   if (!message.work->isCompleted()) return false;

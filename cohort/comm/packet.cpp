@@ -56,7 +56,8 @@ class Reader {
     return packet_ + offset;
   }
   void check(bool right) const {
-    if (!right) fail(ErrorCode::kFailed, bytes_, " bytes received as a packet of tensors are not one: another rank runs a different version");
+    if (!right)
+      fail(ErrorCode::kFailed, bytes_, " bytes received as a packet of tensors are not one: another rank runs a different version");
   }
 
  private:

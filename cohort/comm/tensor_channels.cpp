@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 struct TensorChannels::State {
   Group group;
-  std::unique_ptr<PacketTransport> way;           // Null in a group of one rank.
+  std::unique_ptr<PacketTransport> way;     // Null in a group of one rank.
   std::deque<std::vector<at::Tensor>> own;  // Sent by this rank to itself.
   int64_t sent_bytes = 0;
   double waited_seconds = 0;

@@ -113,8 +113,8 @@ const std::vector<Refusal>& refusals() {
        "whole models travel, and all that are trained on from one would have its errors: use sync=async, or sync=local:H or diloco:H "
        "without a quorum",
        whole_models, compression},
-      {"`sync=async`, `stale`, `queue` and a quorum with `--shares`", "a faster worker takes more work items by itself: leave it out", shares,
-       served},
+      {"`sync=async`, `stale`, `queue` and a quorum with `--shares`", "a faster worker takes more work items by itself: leave it out",
+       shares, served},
       {"`sync=async`, `stale`, `queue` and a quorum with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or "
        "`--noise-scale`",
        "leave it out, or use sync=step", not_asynchronous, served},

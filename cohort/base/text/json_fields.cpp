@@ -33,7 +33,8 @@ bool is_natural(const Json& value) {
 std::string json_for_errors(const Json& value) {
   if (value.is_string()) return quote_text(value.get_ref<const std::string&>());
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";
-  if (value.is_number_float() && !std::isfinite(value.get<double>())) return concat(value.get<double>());  // dump() says null; TOML has these.
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))
+    return concat(value.get<double>());  // dump() says null; TOML has these.
   return value.dump();
 }
 

@@ -110,7 +110,6 @@ CompositeTransport::CompositeTransport(int rank, HostMap hosts, Parts parts, std
   parts_.between->set_peer_names(std::move(names));
 }
 
-
 void CompositeTransport::run_inside(Call call) {
   call.sequence = ++inside_sequence_;
   with_ranks(hosts_.ranks_of(host_), [&] {
@@ -162,7 +161,6 @@ void CompositeTransport::move_inside(int from_rank, int to_rank, void* data, siz
   swap_inside(rank() == from_rank ? data : nullptr, sends, rank() == to_rank ? data : nullptr, receives);
 }
 
-
 void CompositeTransport::on_leaders(const std::function<void()>& step) {
   Outcome outcome;
   if (is_leader()) {
@@ -188,7 +186,6 @@ void CompositeTransport::swap_blocks(std::byte* all, size_t bytes) {
   }
   parts_.between->exchange(outgoing, incoming);
 }
-
 
 void CompositeTransport::finish(Call& call) {
   check_call(call, size());
@@ -358,7 +355,6 @@ void CompositeTransport::scatter(const Call& call) {
   });
   run_inside(inside_call(Op::kScatter, bytes, block.get(), call.output));
 }
-
 
 bool CompositeTransport::is_on_this_host(int peer) const {
   if (peer < 0 || peer >= size() || peer == rank())

@@ -121,7 +121,7 @@ class MpiMessage final : public Message {
       const size_t begin = num_posted_ * kMaxPartBytes, bytes = std::min(kMaxPartBytes, spec_.bytes - begin);
       std::byte* data = static_cast<std::byte*>(const_cast<void*>(spec_.data)) + begin;
       under_way_.push_back({spec_.is_send ? group_->library.send(data, bytes, spec_.peer, spec_.tag, communicator_)
-                                           : group_->library.receive(data, bytes, spec_.peer, spec_.tag, communicator_),
+                                          : group_->library.receive(data, bytes, spec_.peer, spec_.tag, communicator_),
                             bytes});
     }
   }

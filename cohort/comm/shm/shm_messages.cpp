@@ -53,7 +53,7 @@ struct ShmMessages::Peer {
   std::deque<std::shared_ptr<Sending>> untaken;   // In the arena, not read.
   std::byte* ring = nullptr;                      // To this peer.
   uint64_t written = 0, consumed = 0;
-  std::shared_ptr<Arriving> arriving;             // Being received.
+  std::shared_ptr<Arriving> arriving;  // Being received.
   size_t kept_bytes = 0;
 };
 

@@ -100,7 +100,7 @@ class ShmTransport : public Transport {
   std::deque<Copy> copies_;  // Oldest first.
   uint64_t started_ = 0, finished_ = 0, published_ = 0;
   uint64_t completed_by_all_ = 0;
-  ShmJob job_;                     // Of the running call; kept for its memory.
+  ShmJob job_;  // Of the running call; kept for its memory.
 };
 
 /// Measures the sizes of ShmTuning with this group: collective, for about `most_seconds` of rank 0's time. All ranks use rank 0's results

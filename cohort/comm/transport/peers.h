@@ -54,7 +54,7 @@ class HostMap {
   int num_ranks() const { return static_cast<int>(host_of_.size()); }
   int num_hosts() const { return static_cast<int>(ranks_of_.size()); }
   int host_of(int rank) const { return host_of_[static_cast<size_t>(rank)]; }
-  int place_of(int rank) const { return place_of_[static_cast<size_t>(rank)]; }  ///< Index of the rank on its host.
+  int place_of(int rank) const { return place_of_[static_cast<size_t>(rank)]; }                      ///< Index of the rank on its host.
   const std::vector<int>& ranks_of(int host) const { return ranks_of_[static_cast<size_t>(host)]; }  ///< In rank order.
   int leader_of(int host) const { return ranks_of(host).front(); }
   bool even() const;  ///< Whether all hosts have the same number of ranks.
