@@ -64,8 +64,8 @@ std::string split_value(const std::string& value) {
   if (value == "auto" || value == "even" || value == "branches") return value;
   int64_t before = 0;
   for (const std::string& part : split(value, '/')) {
-    const auto cut = parse_integer(part, before + 1, INT64_MAX);
-    if (!cut)
+    const auto cut = parse_integer(part);
+    if (!cut || *cut <= before)
       fail(ErrorCode::kBadInput, name_settings("--layout: split="), value,
            ": expected auto, even, branches, or rising layer numbers above 0 such as 3/7");
     before = *cut;

@@ -153,14 +153,14 @@ def test_clients_that_are_slow_or_large_hold_nobody_up():
         training = Training([*TINY, *LONG, "--serve", "--run", folder / "run"])
         large = http.client.HTTPConnection("127.0.0.1", training.port, timeout=20)
         try:
-            large.request("GET", f"/?token={training.token}", headers={"X": "x" * 10000})
-            check(large.getresponse().status == 400, "a header of 10 KB was accepted")
+            large.request("GET", f"/?token={training.token}", headers={f"X-{i}": "x" * 1000 for i in range(100)})
+            check(large.getresponse().status == 400, "a head of 100 KB was taken")
         except (ConnectionError, http.client.HTTPException):
-            pass  # The connection was closed before the header was read: refused as well.
-        # The longest Range header that is read recurses deepest: see http_server.cpp.
-        check(training.get("/", headers={"Range": "bytes=" + "0-," * 2000})[0] == 416, "a malformed range")
-        check(training.get("/", headers={"Range": "bytes=0-1" + ",0-1" * 2030}, token="0" * 32)[0] == 403, "a range without the token")
-        # More connections than the server has threads. They are closed after their time limit, and then the page comes again.
+            pass  # Cut before it was read: refused as well.
+        # Ranges are not for strangers: see http_server.cpp.
+        check(training.get("/", headers={"Range": "bytes=" + "0-," * 2000})[0] == 200, "ranges")
+        check(training.get("/", headers={"Range": "bytes=0-1," * 500}, token="0" * 32)[0] == 403, "ranges")
+        # More than there are places for. They are closed after their seconds, and then the page comes again.
         silent = [socket.create_connection(("127.0.0.1", training.port)) for _ in range(30)]
         for one in silent[:5]:
             one.sendall(b"GET /?to")
@@ -181,12 +181,12 @@ def test_clients_that_are_slow_or_large_hold_nobody_up():
             try:
                 unread.append(Events(training))
                 return True
-            except (OSError, http.client.HTTPException):  # The silent connections are not closed yet.
+            except (OSError, http.client.HTTPException):  # The silent ones' places are not free yet.
                 return False
 
         for _ in range(8):
             wait_for(opens, "a stream, after silent clients", timeout=40)
-        check(Events(training).answer.status == 503, "more streams than the limit")
+        check(Events(training).answer.status == 503, "more streams than there are places for")
         training.process.send_signal(signal.SIGTERM)
         check(training.end() == 130, "".join(training.text))
         check(is_closed(training.port), "the port is open after the end")

@@ -96,7 +96,7 @@ def test_a_mistake_in_a_model_is_named_in_one_line():
         ("detached", IMAGES, "its output, (", "is detached from its weights", "no detach()"),
         ("loss", IMAGES, "the model's own loss is detached from the output, ("),
         ("in-place", IMAGES, "changes in place what backward still needs"),
-        ("conv", TEXT, "layer 'conv' (conv2d), with weight (2, 1, 3, 3) float32", "failed on the model's input, (", ", 12) int64; whole numbers"),
+        ("conv", TEXT, "layer 'conv' (conv2d), with weight (2, 1, 3, 3) float32", "failed on the model's input, (", ", 12) int64; integers"),
     ):
         for layout in ("single", "dp=2", "pp=2,microbatches=2"):
             with Folder() as folder:

@@ -83,8 +83,9 @@ Located parse_entry(const std::string& path, const std::string& name, const Json
   const JsonFields fields(value, where);
   Located located;
   located.view.name = name;
+  const std::string& dtype = fields.text("dtype");
   try {
-    located.view.dtype = dtype_from_name(fields.text("dtype"));
+    located.view.dtype = dtype_from_name(dtype);
   } catch (const Error& error) {
     fields.refuse(error.what());
   }

@@ -28,7 +28,13 @@ constexpr Type kTypes[] = {{"<f4", DType::kF32}, {"<f8", DType::kF64}, {"<f2", D
 /// The header as JSON: Python's quotes, brackets and False in those of JSON, without the commas that Python allows at an end.
 std::string json_of(std::string_view header) {
   std::string out;
+  bool in_text = false;
   for (const char letter : header) {
+    if (letter == '\'') in_text = !in_text;
+    if (in_text && letter != '\'') {
+      out += letter;
+      continue;
+    }
     const bool closes = letter == ')' || letter == '}';
     if (closes && out.find_last_not_of(" ,\n") != std::string::npos) out.resize(out.find_last_not_of(" ,\n") + 1);
     out += letter == '\'' ? '"' : letter == '(' ? '[' : letter == ')' ? ']' : letter == 'F' ? 'f' : letter == 'T' ? 't' : letter;
@@ -66,6 +72,7 @@ NpyArray read_npy(const std::string& path) {
   const std::string where = path + ": NPY header";
   const Json json = parse_strict_ordered_json(json_of(text), {.path = where});
   const JsonFields header(json, where);
+  if (json.size() != 3) header.refuse("expected the keys descr, fortran_order and shape alone");
   NpyArray array;
   array.dtype = type_of(header.text("descr"), header);
   if (header.flag("fortran_order")) header.refuse("the array is in Fortran's order; save numpy.ascontiguousarray(x)");

@@ -25,8 +25,10 @@ DeviceChoice parse_choice(const std::string& part, const std::string& text) {
     const std::string meant = part.starts_with("gpu") ? " (did you mean 'cuda'?)" : did_you_mean(part, {"cpu", "cuda"});
     refuse(" is not a device", meant);
   }
-  const auto index = parse_integer(part.substr(5), 0, 999);
-  if (!index) refuse(" has no whole number after 'cuda:'");
+  const std::string digits = part.substr(5);
+  const auto index = parse_integer(digits, 0, 999);
+  if (!index || digits.size() > 3 || digits.find_first_not_of("0123456789") != std::string::npos)
+    refuse(" has no whole number after 'cuda:'");
   if (*index > kMostGpus) refuse(": a host has no GPU ", *index);
   return {.is_gpu = true, .index = static_cast<int>(*index)};
 }
