@@ -96,7 +96,7 @@ def test_bad_files_are_refused_with_a_sentence():
                 ({**good, "pp": 3}, "pp is 3, but its stages have 2 workers"),
                 ({**good, "stages": [{"layers": []}]}, "has no layers"),
                 ({**good, "stages": [{"layers": ["conv1"], "dps": 2}]}, "unknown key 'dps'"),
-                ({**good, "stages": [{**good["stages"][0], "dp": 0}, good["stages"][1]]}, "stages[0].dp is 0"),
+                ({**good, "stages": [{**good["stages"][0], "dp": 0}, good["stages"][1]]}, "stages[0]: expected 1 or more in \"dp\", found 0"),
                 ({**good, "dp": 3, "stages": [{**good["stages"][0], "dp": 2}, good["stages"][1]]}, "degrees of their own"),
                 ({**good, "microbatch": 2}, "did you mean 'microbatches'"),
                 ({"pp": 2, "microbatches": 2, "schedule": bad}, "comes before what it needs"),
