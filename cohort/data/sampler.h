@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cohort/base/export.h"
-#include "cohort/job/specs/batch_schedule.h"
+#include "cohort/job/specs/batch_stage.h"
 
 namespace cohort {
 

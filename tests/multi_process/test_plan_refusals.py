@@ -71,7 +71,7 @@ def test_a_steps_curve_is_read_row_by_row():
             ("64.5,100", "curve.csv:3: batch_size is '64.5'"),
             ("1e30,100", "curve.csv:3: batch_size"),
             ("2000000000,100", "curve.csv:3: batch_size"),
-            ("32,100", "curve.csv:3: batch_size is '32', expected another"),
+            ("32,100", "curve.csv:3: batch_size is '32', expected a value that is in no earlier row"),
             ("64,0.001", "curve.csv:3: steps"),
             ("64,1e300", "curve.csv:3: steps"),
             ("64," + "9" * 100000 + "x", "curve.csv:3: steps"),

@@ -62,7 +62,7 @@ def test_wrong_usage_is_refused_with_a_sentence():
         (["--stages", 0], "--stages"),
         (["--microbatches", "x"], "--microbatches"),
         (["--forward", "1,2"], "each of the 4 ranks"),
-        (["--forward", "-1"], "no number of at least 0"),
+        (["--forward", "-1"], "expected a number of at least 0"),
         (["--forward", ""], "--forward"),
         (["--transfer", "nan"], "no number of at least 0"),
     ):

@@ -24,7 +24,7 @@
 
 namespace cohort {
 
-COHORT_PROGRAM_API void UniqueDescriptor::reset(int descriptor) noexcept {
+void UniqueDescriptor::reset(int descriptor) noexcept {
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = descriptor;
 }

@@ -29,7 +29,7 @@ class UniqueDescriptor {
   int get() const { return descriptor_; }
   explicit operator bool() const { return descriptor_ >= 0; }
   int release() { return std::exchange(descriptor_, -1); }
-  void reset(int descriptor = -1) noexcept;
+  COHORT_PROGRAM_API void reset(int descriptor = -1) noexcept;
 
  private:
   int descriptor_ = -1;

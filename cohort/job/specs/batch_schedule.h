@@ -8,13 +8,9 @@
 #include <string>
 #include <vector>
 
-namespace cohort {
+#include "cohort/job/specs/batch_stage.h"
 
-/// Steps of a training with batches of one size.
-struct BatchStage {
-  int64_t first_step = 0;  ///< From 0.
-  int64_t factor = 1;      ///< Multiple of --global-batch, by as many times as many micro-batches.
-};
+namespace cohort {
 
 /// "600:4,900:16": after 600 updates 4 times the batch, after 900 16 times. "": no stages. Steps rise from 1 on, factors are from 1 to
 /// 65,536, and each differs from the one before. Error(kBadInput), which names --batch-schedule, for anything else.

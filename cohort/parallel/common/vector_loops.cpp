@@ -40,9 +40,16 @@ void for_each_tile_sum(const std::vector<std::byte*>& arrays, int64_t count, at:
   }
 }
 
-COHORT_VECTOR_LOOP void add_to(float* __restrict sum, const float* __restrict other, int64_t count) {
+namespace {
+
+// GCC exports what has several versions and is not of this file alone.
+COHORT_VECTOR_LOOP void add_in_loop(float* __restrict sum, const float* __restrict other, int64_t count) {
   for (int64_t i = 0; i < count; ++i) sum[i] += other[i];
 }
+
+}  // namespace
+
+void add_to(float* sum, const float* other, int64_t count) { add_in_loop(sum, other, count); }
 
 double squared_norm(const void* values, int64_t count, at::ScalarType type) {
   if (type == at::kDouble) return squares(static_cast<const double*>(values), count);
