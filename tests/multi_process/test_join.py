@@ -185,7 +185,7 @@ def test_who_may_not_join_is_told_why_in_one_line():
             (["127.0.0.1:1", "--timeout", 1], SECRET, 4, "127.0.0.1:1"),
             ([where.replace(port, "0")], SECRET, 2, "port 0"),
             (["127.0.0.1"], SECRET, 2, "HOST:PORT"),
-            ([], SECRET, 2, "where?"),
+            ([], SECRET, 2, "no address given"),
             ([where, "--steps", 3], SECRET, 2, "steps"),
         ):
             code, out, err = run(["join", *arguments], env=environment)
