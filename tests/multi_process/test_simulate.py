@@ -64,7 +64,7 @@ def test_wrong_usage_is_refused_with_a_sentence():
         (["--forward", "1,2"], "each of the 4 ranks"),
         (["--forward", "-1"], "expected a number of at least 0"),
         (["--forward", ""], "--forward"),
-        (["--transfer", "nan"], "no number of at least 0"),
+        (["--transfer", "nan"], "expected a number of at least 0"),
     ):
         code, out, err = run(["simulate", *arguments])
         check(code == 2 and word in err and not out, (arguments, code, out, err))

@@ -138,7 +138,7 @@ def test_wrong_usage_is_refused_with_a_sentence():
             ([folder], ""),
             ([few], "needs at least 3 batch sizes"),
             ([bad], "bad.csv:3: steps is 'many', expected a positive number"),
-            ([good, "--law", "cubic"], "none of hyperbola, knee, log-linear"),
+            ([good, "--law", "cubic"], "expected hyperbola, knee or log-linear"),
             ([good, "--reference-batch", "0"], "above 0"),
             ([good, "--reference-batch", "5"], "--reference-batch 5 was not measured as a batch size; there are 64 128 256 512 1024 2048 4096 8192 16384"),
             ([good, "--reference-batch", "64.5"], "--reference-batch 64.5 was not measured as a batch size"),

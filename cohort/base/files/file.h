@@ -15,7 +15,7 @@
 namespace cohort {
 
 /// Owns a file descriptor and closes it. Movable; -1 is "none".
-class UniqueDescriptor {
+class COHORT_PROGRAM_API UniqueDescriptor {
  public:
   UniqueDescriptor() = default;
   explicit UniqueDescriptor(int descriptor) : descriptor_(descriptor) {}
@@ -29,7 +29,7 @@ class UniqueDescriptor {
   int get() const { return descriptor_; }
   explicit operator bool() const { return descriptor_ >= 0; }
   int release() { return std::exchange(descriptor_, -1); }
-  COHORT_PROGRAM_API void reset(int descriptor = -1) noexcept;
+  void reset(int descriptor = -1) noexcept;
 
  private:
   int descriptor_ = -1;

@@ -115,7 +115,7 @@ class FileFields {
   int64_t integer_value(const Json& value, const char* key, std::optional<size_t> index, int64_t least, int64_t most) const {
     const bool fits = value.is_number_integer() && !(value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX});
     if (!fits || value.get<int64_t>() < least || value.get<int64_t>() > most)
-      refuse(key, "'", key, "'", entry_text(index), " is ", value.is_number() ? value.dump() : shown(value),
+      refuse(key, "'", key, "'", entry_text(index), " is ", value.is_number() ? json_for_errors(value) : shown(value),
              "; expected a whole number from ", least, " to ", most);
     return value.get<int64_t>();
   }
