@@ -89,16 +89,11 @@ std::string not_virtual(const Situation& s) {
 }
 
 }  // namespace asked
-}  // namespace
 
-std::string Refusal::found(const Situation& situation) const {
-  const std::string first = one(situation), second = first.empty() ? "" : other(situation);
-  return second.empty() ? "" : concat(first.starts_with("--") ? "" : "--layout: ", first, " with ", second);
-}
-
-const std::vector<Refusal>& refusals() {
+// In the order of docs/guide/layouts.md.
+std::vector<Refusal> first_refusals() {
   using namespace asked;
-  static const std::vector<Refusal> kTable = {
+  return {
       {"`sync=async`, `stale`, `queue` and a quorum with `pp`, `tp` or `zero`",
        "each of their workers has a whole model: use dp alone, or sync=local:H, whose workers may be pipelines or tensor-parallel groups",
        served, divided_model},
@@ -139,7 +134,12 @@ const std::vector<Refusal>& refusals() {
       {"`--noise-scale` with `--sync-batch-norm`",
        "the gradient of a rank then depends on the samples of all: use another norm (norm=ghost, group, none), or leave --sync-batch-norm "
        "out",
-       noise_scale, synced_norms},
+       noise_scale, synced_norms}};
+}
+
+std::vector<Refusal> other_refusals() {
+  using namespace asked;
+  return {
       {"`sync=local` and `diloco` with `zero` 1 to 3",
        "it divides over the workers what they exchange in every step: use zero=0 (with pp or tp where the model does not fit), or "
        "sync=step",
@@ -184,6 +184,21 @@ const std::vector<Refusal>& refusals() {
       {"`--batch-schedule` with `sync=async`, `stale`, `queue`, a quorum or `--virtual`",
        "how late a push may be is counted in batches of one size: use sync=step, local:H or diloco:H, or --schedule-lr linear",
        batch_schedule, served_or_virtual}};
+}
+
+}  // namespace
+
+std::string Refusal::found(const Situation& situation) const {
+  const std::string first = one(situation), second = first.empty() ? "" : other(situation);
+  return second.empty() ? "" : concat(first.starts_with("--") ? "" : "--layout: ", first, " with ", second);
+}
+
+const std::vector<Refusal>& refusals() {
+  static const std::vector<Refusal> kTable = [] {
+    std::vector<Refusal> rows = first_refusals();
+    for (Refusal& row : other_refusals()) rows.push_back(std::move(row));
+    return rows;
+  }();
   return kTable;
 }
 
